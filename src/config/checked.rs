@@ -1,0 +1,243 @@
+//! Checked configuration: every value is in its range, every relation holds.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// The whole configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// `[node]`.
+    pub node: Node,
+    /// `[admin]`.
+    pub admin: Admin,
+    /// `[[inbound]]`.
+    pub inbound: Vec<Inbound>,
+    /// `[[outbound]]`.
+    pub outbound: Vec<Outbound>,
+    /// `[beat]`.
+    pub beat: Beat,
+    /// `[detector]`.
+    pub detector: Detector,
+    /// `[backpressure] threshold`, 0-1 of the send queue's cap.
+    pub backpressure_threshold: f64,
+    /// `[drain] deadline`.
+    pub drain_deadline: Duration,
+    /// `[service]`.
+    pub service: Service,
+    /// `[limits]`.
+    pub limits: Limits,
+    /// `[log]`.
+    pub log: Log,
+}
+
+/// `[node]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Node id, 1-255 bytes; default: host name.
+    pub id: String,
+    /// Threads of the data path, 1-64; 0 in the file means one per core and is resolved here.
+    pub workers: usize,
+}
+
+/// `[admin]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Admin {
+    /// Everything; default 127.0.0.1:7421.
+    pub listen: SocketAddr,
+    /// Read-only listener.
+    pub public: Option<SocketAddr>,
+}
+
+/// A CIDR block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cidr {
+    /// Network address.
+    pub addr: std::net::IpAddr,
+    /// Prefix length.
+    pub prefix: u8,
+}
+
+/// `tcp` or `http`; `http` acts as tcp with a warning until HTTP mode exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Byte-transparent.
+    Tcp,
+    /// HTTP-aware (later).
+    Http,
+}
+
+/// `[[inbound]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inbound {
+    /// Name other sidecars ask for.
+    pub name: String,
+    /// Link port.
+    pub link_listen: SocketAddr,
+    /// Who may connect; empty: anyone the trust rule admits.
+    pub allow: Vec<Cidr>,
+    /// The local service.
+    pub service: SocketAddr,
+    /// Protocol of the service.
+    pub protocol: Protocol,
+}
+
+/// `link` of an outbound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkPolicy {
+    /// Framed where the peer speaks it, else plain.
+    Auto,
+    /// Framed or nothing.
+    Required,
+    /// Plain.
+    Off,
+}
+
+/// `link_mode` of an outbound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkMode {
+    /// Shared until a stream can move.
+    Auto,
+    /// Many streams per link.
+    Shared,
+    /// One stream per link.
+    PerConnection,
+}
+
+/// `enforce` of an outbound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enforce {
+    /// Judge, never act.
+    Off,
+    /// Avoid SUSPECT, never take out.
+    Suspect,
+    /// Take FAILED out.
+    Failed,
+}
+
+/// One endpoint of an outbound.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointConf {
+    /// The service's own address (plain).
+    pub address: SocketAddr,
+    /// Where its sidecar listens.
+    pub link: SocketAddr,
+    /// Relative share, 1-1000.
+    pub weight: u32,
+}
+
+/// `[[outbound]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outbound {
+    /// Name in metrics and `/status`.
+    pub name: String,
+    /// Name of the far inbound.
+    pub remote: String,
+    /// Where the local service connects.
+    pub listen: SocketAddr,
+    /// Protocol.
+    pub protocol: Protocol,
+    /// At least one.
+    pub endpoints: Vec<EndpointConf>,
+    /// Framed or plain.
+    pub link: LinkPolicy,
+    /// Shared or per connection.
+    pub link_mode: LinkMode,
+    /// What a verdict may do.
+    pub enforce: Enforce,
+    /// Cut established streams of an endpoint failed by silence after this; None: never.
+    pub cut_after: Option<Duration>,
+    /// Share of the set that silence may take out, 0-1.
+    pub max_failed: f64,
+    /// A new connection to an endpoint must be made within this.
+    pub connect_timeout: Duration,
+}
+
+/// `[beat]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Beat {
+    /// Promise while idle.
+    pub idle: Duration,
+    /// Promise while active.
+    pub active: Duration,
+    /// Links per node that hold it.
+    pub duty: usize,
+}
+
+/// `[detector] kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DetectorKind {
+    /// Promise, challenge, two laws.
+    Promise,
+    /// The source's algorithm.
+    Huddm,
+}
+
+/// `[detector.huddm] decay`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decay {
+    /// Per 1 ms tick past the expected arrival (H8).
+    Tick,
+    /// Only after a whole missed interval (H10).
+    Miss,
+}
+
+/// `[detector]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Detector {
+    /// Who judges.
+    pub kind: DetectorKind,
+    /// `[detector.promise] tau_min`.
+    pub tau_min: Duration,
+    /// `[detector.promise] learn_max`.
+    pub learn_max: Duration,
+    /// `[detector.promise] half_life`.
+    pub half_life: Duration,
+    /// `[detector.huddm] decay`.
+    pub decay: Decay,
+}
+
+/// `[service]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Service {
+    /// A stall seen twice for this long is FAILED.
+    pub stall_patience: Duration,
+    /// A busy service stays SUSPECT at most for this long before it counts as stalled.
+    pub busy_patience: Duration,
+}
+
+/// `[limits]`: hard caps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Application connections at once.
+    pub connections: usize,
+    /// Links accepted at once per link port.
+    pub links: usize,
+    /// Streams per link.
+    pub streams_per_link: usize,
+    /// Most credit of one stream, bytes.
+    pub stream_window: u32,
+    /// Send queue of one link, bytes.
+    pub link_queue: usize,
+    /// Buffered bytes in all, per process.
+    pub memory: usize,
+    /// A hello must be complete within this.
+    pub hello_timeout: Duration,
+}
+
+/// `[log] format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// `[log]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Log {
+    /// Text or JSON.
+    pub format: LogFormat,
+    /// Filter such as `info` or `sidebeat::link=debug`.
+    pub level: String,
+}

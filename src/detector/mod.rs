@@ -1,0 +1,1 @@
+//! detector (see lib.rs).

@@ -1,0 +1,1 @@
+//! Pure: no IO, no clock. Bytes to frames and back.

@@ -1,0 +1,1 @@
+//! Pure: no IO, no clock. What can be wrong with a peer's bytes.
