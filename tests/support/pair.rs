@@ -51,7 +51,7 @@ impl Setup {
             Mode::PerConnection => ("required", "per-connection"),
             Mode::Plain => ("off", "auto"),
         };
-        Setup { link, link_mode, ..Setup::new(service) }
+        Setup { link, link_mode, far: mode != Mode::Plain, ..Setup::new(service) }
     }
 
     /// No sidecar beside the service.
