@@ -22,7 +22,7 @@ use crate::metrics::Metrics;
 const MAX_BODY: usize = 4096;
 /// A small body must be here within this.
 const BODY_TIMEOUT: Duration = Duration::from_secs(3);
-/// More endpoints than this are encoded on another thread: about 12 series each at 2 us.
+/// More endpoints than this are encoded on another thread: 12 series each, some microseconds per series.
 const ENCODE_INLINE: usize = 100;
 /// Longest reason of a maintenance, bytes: it travels in a frame.
 const MAX_REASON: usize = 128;

@@ -73,7 +73,7 @@ pub(super) fn render(s: &Status, colours: bool) -> String {
                 Cell::new(i.vouch.name()),
                 Cell::new(i.links.to_string()),
                 Cell::new(i.connections.to_string()),
-                Cell::new(&i.explain),
+                Cell::new(if i.explain.is_empty() { DASH } else { &i.explain }),
             ]
         });
         let head = ["INBOUND", "SERVICE", "VOUCH", "LINKS", "CONNECTIONS", "EVIDENCE"];
