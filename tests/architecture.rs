@@ -125,7 +125,7 @@ fn sources() -> Vec<Source> {
     let mut paths = Vec::new();
     rust_files(&root, &mut paths);
     // A `tests.rs` or a `tests` folder is the test module of its parent.
-    paths.retain(|p| !p.ends_with("tests.rs") && !p.components().any(|c| c.as_os_str() == "tests"));
+    paths.retain(|p| !p.to_string_lossy().ends_with("tests.rs") && !p.components().any(|c| c.as_os_str() == "tests"));
     paths.iter().map(|p| Source::load(&root, p)).collect()
 }
 
