@@ -97,7 +97,7 @@ impl Source {
     fn load(root: &Path, path: &Path) -> Source {
         let text = fs::read_to_string(path).unwrap();
         let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-        let pure = text.lines().next().is_some_and(|l| l.starts_with("//! Pure:"));
+        let pure = text.lines().take_while(|l| l.starts_with("//!")).any(|l| l.starts_with("//! Pure:"));
         let lines = without_tests(blank_literals(&text)).lines().map(str::to_owned).collect();
         Source { name, pure, lines }
     }
@@ -125,7 +125,9 @@ fn sources() -> Vec<Source> {
     let mut paths = Vec::new();
     rust_files(&root, &mut paths);
     // A `tests.rs` or a `tests` folder is the test module of its parent.
-    paths.retain(|p| !p.to_string_lossy().ends_with("tests.rs") && !p.components().any(|c| c.as_os_str() == "tests"));
+    paths.retain(|p| {
+        !p.to_string_lossy().ends_with("tests.rs") && !p.components().any(|c| c.as_os_str() == "tests")
+    });
     paths.iter().map(|p| Source::load(&root, p)).collect()
 }
 
