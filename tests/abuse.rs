@@ -570,7 +570,7 @@ const FOREIGN: [&[u8]; 4] = [
     b"220 mail.example.org ESMTP\r\n",
     b"",
     b"HTTP/1.1 400 Bad Request\r\n\r\n",
-    b"\xb3bbeat\r\x1a\n\0\x63\0\x62",
+    b"\xb3beat\r\x1a\n\0\x63\0\x62",
 ];
 
 #[test]
