@@ -105,7 +105,7 @@ sidecar() { # NAME EXTRA...
         --network "container:$id-app" -v "$work/$name.toml:/etc/sidebeat/sidebeat.toml:ro" "$@" "$id" >/dev/null
 }
 say "containers: the service without a network of the machine, and its sidecars"
-pod run -d --name "$id-app" "${limits[@]}" --network none "$id-service" /bin/redis-server --save '' >/dev/null
+pod run -d --name "$id-app" "${limits[@]}" --network none "$id-service" /bin/redis-server --protected-mode no --save '' >/dev/null
 sidecar far --pid "container:$id-app"
 sidecar near --env SIDEBEAT__ADMIN__LISTEN=127.0.0.1:7431
 

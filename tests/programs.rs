@@ -260,7 +260,17 @@ fn mariadb_client_against_mariadb_which_speaks_first() {
     with_and_without_far(mariadb.addr(), |addr| {
         let ask = |sql: &str| {
             let mut client = command("mariadb", None);
-            client.args(["--no-defaults", "--protocol=tcp", "-h", "127.0.0.1", "-u", "root", "-N", "-B", "mysql"]);
+            client.args([
+                "--no-defaults",
+                "--protocol=tcp",
+                "-h",
+                "127.0.0.1",
+                "-u",
+                "root",
+                "-N",
+                "-B",
+                "mysql",
+            ]);
             run(client.arg("-P").arg(addr.port().to_string()).args(["-e", sql]))
         };
         assert_eq!(ask("select 6 * 7").trim(), "42");
