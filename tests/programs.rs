@@ -114,6 +114,8 @@ fn redis() -> Running {
     start.args([
         "--bind",
         "127.0.0.1",
+        "--protected-mode",
+        "no",
         "--save",
         "",
         "--appendonly",
