@@ -97,7 +97,7 @@ impl Scan {
     /// A process whose descriptors we may not read, of the listener's user and not provably of another cgroup.
     fn may_own(&self, pid: u32) -> bool {
         let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
-        if !uids(&status).contains(&self.owner.uid) {
+        if holds_nothing(&status) || !uids(&status).contains(&self.owner.uid) {
             return false;
         }
         match (self.owner.cgroup_id, cgroup_id(pid)) {
@@ -111,6 +111,13 @@ impl Scan {
 fn uids(status: &str) -> Vec<u32> {
     let line = status.lines().find_map(|l| l.strip_prefix("Uid:")).unwrap_or_default();
     line.split_whitespace().filter_map(|n| n.parse().ok()).collect()
+}
+
+/// Kernel threads and zombies have no sockets.
+fn holds_nothing(status: &str) -> bool {
+    let field =
+        |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_default().trim_start();
+    field("Kthread:").starts_with('1') || field("State:").starts_with(['Z', 'X'])
 }
 
 /// Id of a process's cgroup (v2): the inode of its directory. `None` where no such hierarchy is mounted.
@@ -132,6 +139,14 @@ mod tests {
     fn users_of_a_status_file() {
         assert_eq!(uids("Name:\tUid: 7\nUid:\t1000\t1001\t0\t5\nGid:\t1\n"), [1000, 1001, 0, 5]);
         assert_eq!(uids("nothing"), [0u32; 0]);
+    }
+
+    #[test]
+    fn kernel_threads_and_zombies_hold_nothing() {
+        assert!(holds_nothing("Name:\ta\nState:\tZ (zombie)\n"));
+        assert!(holds_nothing("Name:\tkworker\nState:\tI (idle)\nKthread:\t1\n"));
+        assert!(!holds_nothing("Name:\tState: Z\nState:\tT (stopped)\nKthread:\t0\n"));
+        assert!(!holds_nothing(""));
     }
 
     #[test]

@@ -10,10 +10,9 @@ pub use super::owners::Owner;
 use super::owners::Scan;
 use crate::stamp::Stamp;
 
-/// CPU time is counted in ticks of 10 ms, so its rate needs a window.
-const CPU_WINDOW: Duration = Duration::from_millis(60);
-/// Ticks within the window that count as burning: a third of a core.
-const CPU_TICKS: u64 = 2;
+/// CPU time is counted in ticks of 10 ms, so its rate needs a window. Ticks within a window that count as burning: a third
+/// of a core seen soon, a seventh seen later (a machine short of CPU gives no more).
+const CPU_WINDOWS: [(Duration, u64); 2] = [(Duration::from_millis(60), 2), (Duration::from_millis(200), 3)];
 /// A walk over /proc for the same listener at most this often.
 const RESCAN: Duration = Duration::from_secs(1);
 /// For another listener.
@@ -186,13 +185,18 @@ impl ProcessWatch {
 
     fn burning(&mut self, now: Stamp, ticks: u64) -> bool {
         self.cpu.push_back((now, ticks));
+        let longest = CPU_WINDOWS.iter().map(|(w, _)| *w).max().unwrap_or_default();
         // The newest sample at least a window old stays as the base.
-        while self.cpu.get(1).is_some_and(|(at, _)| now.since(*at) >= CPU_WINDOW) {
+        while self.cpu.get(1).is_some_and(|(at, _)| now.since(*at) >= longest) {
             self.cpu.pop_front();
         }
-        let Some(&(at, base)) = self.cpu.front() else { return false };
-        let windows = (now.since(at).as_secs_f64() / CPU_WINDOW.as_secs_f64()).max(1.0);
-        ticks.saturating_sub(base) as f64 >= CPU_TICKS as f64 * windows
+        CPU_WINDOWS.iter().any(|(window, needed)| {
+            let base = self.cpu.iter().rev().find(|(at, _)| now.since(*at) >= *window).or(self.cpu.front());
+            base.is_some_and(|(at, before)| {
+                let windows = (now.since(*at).as_secs_f64() / window.as_secs_f64()).max(1.0);
+                ticks.saturating_sub(*before) as f64 >= *needed as f64 * windows
+            })
+        })
     }
 }
 
@@ -264,5 +268,8 @@ mod tests {
         assert!(!p.burning(at(9000), 100));
         assert!(!p.burning(at(9100), 102), "two ticks in 100 ms");
         assert!(p.burning(at(9200), 112));
+        p.cpu.clear();
+        let starved = (0..100).filter(|i| p.burning(at(20_000 + i * 5), 100 + i / 10)).count();
+        assert!(starved > 50, "a fifth of a core: {starved}");
     }
 }

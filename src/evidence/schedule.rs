@@ -102,6 +102,11 @@ impl Schedule {
         self.due = now + self.interval(now, s);
     }
 
+    /// Something was asked during the look.
+    pub fn hasten(&mut self, now: Stamp) {
+        self.due = self.due.min(now + FAST);
+    }
+
     fn interval(&self, now: Stamp, s: Situation) -> Duration {
         let recent = self.trouble_since.is_some_and(|t| now.since(t) < OLD);
         let base = match (s.unanswered > 0, self.trouble_since.is_some()) {

@@ -26,6 +26,8 @@ pub struct ServiceStats {
     processing_us: AtomicU32,
     opened: AtomicU64,
     refused_at: AtomicU64,
+    fins: AtomicU64,
+    resets: AtomicU64,
     ended: AtomicBool,
     asleep: AtomicBool,
     conns: Mutex<Vec<Arc<Conn>>>,
@@ -116,6 +118,8 @@ impl ServiceStats {
             processing_us: AtomicU32::new(0),
             opened: AtomicU64::new(0),
             refused_at: AtomicU64::new(0),
+            fins: AtomicU64::new(0),
+            resets: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             conns: Mutex::new(Vec::new()),
@@ -182,6 +186,11 @@ impl ServiceStats {
     /// Last request byte to first answer byte of the last turn-around, us, saturating.
     pub fn processing_us(&self) -> u32 {
         self.processing_us.load(Relaxed)
+    }
+
+    /// Connections that the service ended first: by FIN, by RST.
+    pub fn ended_by_service(&self) -> (u64, u64) {
+        (self.fins.load(Relaxed), self.resets.load(Relaxed))
     }
 
     /// Connections to the service that are open.
@@ -335,7 +344,8 @@ impl ConnStats {
     /// The service ended the connection before we did, by FIN or, with `rst`, by RST. Wakes the sampling loop: it may be
     /// the first sign of a crash.
     pub fn ended_by_service(&self, now: Stamp, rst: bool) {
-        let _ = rst;
+        let count = if rst { &self.stats.resets } else { &self.stats.fins };
+        count.fetch_add(1, Relaxed);
         self.conn.ended.store(true, Relaxed);
         self.settle(now.as_nanos());
         self.stats.wake_for_end();
@@ -343,7 +353,9 @@ impl ConnStats {
 
     /// What was unanswered is no longer; false if nothing was.
     fn settle(&self, now: u64) -> bool {
-        let since = self.conn.unanswered_since.swap(0, Relaxed);
+        let unanswered = &self.conn.unanswered_since;
+        // A load costs less than a swap where the service streams.
+        let since = if unanswered.load(Relaxed) == 0 { 0 } else { unanswered.swap(0, Relaxed) };
         if since == 0 {
             return false;
         }

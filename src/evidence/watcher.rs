@@ -71,6 +71,10 @@ pub struct Explain {
     pub process: ProcessOpinion,
     /// Their ids.
     pub pids: Vec<u32>,
+    /// Connections that the service ended first, by FIN.
+    pub fins: u64,
+    /// By RST.
+    pub resets: u64,
     /// The last connect was refused.
     pub refused: bool,
 }
@@ -143,9 +147,7 @@ impl ServiceWatch {
             false
         });
         self.last_process = self.process.sample(now, self.listener.owner());
-        if self.last_listener.is_none() && self.stats.is_refused() && self.probe.poll(now, self.service) {
-            self.stats.clear_refusal();
-        }
+        self.check_refusal(now);
         let answered = self.stats.last_progress();
         let progress = read || answered > self.progress_seen;
         self.progress_seen = answered;
@@ -159,6 +161,7 @@ impl ServiceWatch {
 
     /// What this watch sees now.
     pub fn explain(&self, now: Stamp) -> Explain {
+        let (fins, resets) = self.stats.ended_by_service();
         let ms = |d: Duration| d.as_secs_f64() * 1000.0;
         Explain {
             service: self.stats.service(),
@@ -177,6 +180,8 @@ impl ServiceWatch {
             listener: self.last_listener,
             process: self.last_process,
             pids: self.process.pids(),
+            fins,
+            resets,
             refused: self.stats.is_refused(),
         }
     }
@@ -244,6 +249,20 @@ impl ServiceWatch {
         vouch
     }
 
+    /// A refusal counts until the listener is seen or, where it cannot be seen, a connect of our own succeeds.
+    fn check_refusal(&mut self, now: Stamp) {
+        if !self.stats.is_refused() {
+            return;
+        }
+        let back = match self.last_listener {
+            Some(l) => l.listening,
+            None => self.probe.poll(now, self.service),
+        };
+        if back {
+            self.stats.clear_refusal();
+        }
+    }
+
     fn reschedule(&mut self, now: Stamp, ended: bool, vouch: Vouch) {
         let oldest = self.walk.asked.first().map_or(Duration::ZERO, |a| now.since(a.since));
         let situation = Situation {
@@ -254,8 +273,8 @@ impl ServiceWatch {
             searching: self.process.searching(),
         };
         self.schedule.looked(now, ended, situation);
-        if self.walk.unanswered == 0 {
-            self.stats.sleep();
+        if self.walk.unanswered == 0 && !self.stats.sleep() {
+            self.schedule.hasten(now);
         }
     }
 }
