@@ -44,6 +44,8 @@ pub struct Endpoint {
     probes: Option<(u64, Stamp)>,
     stale: Vec<u64>,
     cut_at: Stamp,
+    /// What was cut since FAILED: nothing, or for silence, or for proof.
+    cut_done: Option<bool>,
     failed_before: bool,
     healed_at: Option<Stamp>,
     mistakes: u64,
@@ -68,6 +70,7 @@ impl Endpoint {
             probes: None,
             stale: Vec::new(),
             cut_at: Stamp::NEVER,
+            cut_done: None,
             failed_before: false,
             healed_at: None,
             mistakes: 0,
@@ -239,7 +242,8 @@ impl Endpoint {
 
     /// FAILED, and by proof: no limit on how many of a set may be taken out.
     pub fn by_proof(&self) -> bool {
-        self.state == State::Failed && (self.link.by_proof() || self.service.by_proof())
+        self.state == State::Failed
+            && (self.link.by_proof() || (self.mode() == Mode::Framed && self.service.by_proof()))
     }
 
     /// GOAWAY was read: no new work.
@@ -442,19 +446,24 @@ impl Endpoint {
         debug_assert!(from != self.state, "transition to itself");
     }
 
+    /// Proof cuts at once, silence (and a process that is only stopped) after `cut_after`; each once per FAILED.
     fn plan_cut(&mut self, now: Stamp) {
         if self.state != State::Failed {
             self.cut_at = Stamp::NEVER;
+            self.cut_done = None;
             self.ports_if_plain();
             return;
         }
-        let dead = self.link.by_proof() || self.service.gone();
-        let at = match self.params.cut_after {
-            _ if dead => now,
-            Some(after) => now + after,
-            None => Stamp::NEVER,
-        };
-        self.cut_at = self.cut_at.min(at);
+        match (self.dead(), self.cut_done, self.params.cut_after) {
+            (true, None | Some(false), _) => self.cut_at = now,
+            (false, None, Some(after)) => self.cut_at = self.cut_at.min(now + after),
+            _ => {}
+        }
+    }
+
+    /// Its connections are dead for sure, not only asleep.
+    fn dead(&self) -> bool {
+        self.link.by_proof() || (self.service_state() == State::Failed && self.service.gone())
     }
 
     fn ports_if_plain(&mut self) {
@@ -473,6 +482,7 @@ impl Endpoint {
     fn poll_actions(&mut self, now: Stamp) -> Option<EndpointOutput> {
         if now >= self.cut_at {
             self.cut_at = Stamp::NEVER;
+            self.cut_done = Some(self.dead());
             return Some(EndpointOutput::CutStreams);
         }
         if now >= self.dials.due() {

@@ -594,6 +594,9 @@ impl LinkSide {
             return;
         }
         self.note_end(now);
+        if self.state == State::Failed && self.frames == 0 {
+            self.base = 0.0;
+        }
         self.base = (self.base + FRAME_WORTH).min(1.0);
         self.frames += 1;
         self.credited_at = now;
