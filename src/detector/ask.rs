@@ -7,9 +7,12 @@ use crate::stamp::Stamp;
 
 /// Least time given to an answer.
 pub const ANSWER_MIN: Duration = Duration::from_millis(5);
-/// The second challenge of a silence comes after this or two round trips.
-const SECOND_AFTER: Duration = Duration::from_millis(10);
-/// The third, and then doubling.
+/// The second challenge of a silence comes after this or two round trips: before FAILED, because a beat and its
+/// challenge may both be lost.
+const SECOND_AFTER: Duration = Duration::from_millis(4);
+/// The third.
+const THIRD_AFTER: Duration = Duration::from_millis(10);
+/// The fourth, and then doubling.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Challenges of one round of recovery: 40 ms.
@@ -109,7 +112,8 @@ impl Ask {
     fn pause(&self, rtt: Duration) -> Duration {
         match self.asked {
             0 => SECOND_AFTER.max(rtt.saturating_mul(2)),
-            n => BACKOFF_FIRST.saturating_mul(1 << (n - 1).min(4)).min(BACKOFF_MAX),
+            1 => THIRD_AFTER.max(rtt.saturating_mul(2)),
+            n => BACKOFF_FIRST.saturating_mul(1 << (n - 2).min(4)).min(BACKOFF_MAX),
         }
     }
 }
@@ -136,7 +140,7 @@ mod tests {
             gaps.push(due.since(at).as_millis());
             at = due;
         }
-        assert_eq!(gaps, [10, 100, 200, 400, 800, 1000, 1000, 1000]);
+        assert_eq!(gaps, [4, 10, 100, 200, 400, 800, 1000, 1000]);
         ask.reset();
         assert_eq!(ask.silence_due(at), at);
     }

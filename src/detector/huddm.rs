@@ -31,8 +31,8 @@ pub struct Huddm {
     estimate_ms: f64,
     base: f64,
     /// Where the next gap is measured from: the latest arrival, moved by excused silence.
+    counted_from: Stamp,
     last: Stamp,
-    arrived: Stamp,
     expected: Stamp,
     hold: Stamp,
     credits: u64,
@@ -46,8 +46,8 @@ impl Huddm {
             decay,
             estimate_ms: FIRST_ESTIMATE_MS,
             base: 1.0,
+            counted_from: now,
             last: now,
-            arrived: now,
             expected: now,
             hold: Stamp::ZERO,
             credits: 0,
@@ -84,16 +84,16 @@ impl Huddm {
 
 impl Detector for Huddm {
     fn heard(&mut self, at: Stamp, _promise: Option<Duration>) {
-        if at <= self.arrived && self.credits > 0 {
+        if at <= self.last && self.credits > 0 {
             return;
         }
-        self.arrived = at;
-        let at = at.max(self.last);
+        self.last = at;
+        let at = at.max(self.counted_from);
         self.uncredited = self.score(at);
         self.base = (self.uncredited + FRAME_WORTH).min(1.0);
-        let gap = millis(at.since(self.last)).max(GAP_FLOOR_MS);
+        let gap = millis(at.since(self.counted_from)).max(GAP_FLOOR_MS);
         self.estimate_ms = 0.9 * self.estimate_ms + 0.1 * gap;
-        self.last = at;
+        self.counted_from = at;
         self.credits += 1;
         self.expected = self.expected_after(at);
         debug_assert!((0.0..=1.0).contains(&self.base), "score out of range: {self:?}");
@@ -119,33 +119,33 @@ impl Detector for Huddm {
     }
 
     fn forgive(&mut self, now: Stamp) {
-        self.last = self.last.max(now);
+        self.counted_from = self.counted_from.max(now);
         self.expected = self.expected.max(self.expected_after(now));
     }
 
     fn excuse(&mut self, from: Stamp, to: Stamp) {
         let slept = to.since(from.max(self.expected));
         self.expected = self.expected + slept;
-        self.last = self.last + slept;
+        self.counted_from = self.counted_from + slept;
     }
 
     fn unlearn(&mut self) {}
 
     fn hold(&mut self, at: Stamp, until: Stamp) {
-        let at = at.max(self.last);
-        if self.credits > 0 && self.arrived == at {
+        let at = at.max(self.counted_from);
+        if self.credits > 0 && self.last == at {
             self.base = self.uncredited;
             self.credits -= 1;
         }
-        self.arrived = at;
-        self.base = self.score(at).max(SATURATED_FLOOR);
         self.last = at;
+        self.base = self.score(at).max(SATURATED_FLOOR);
+        self.counted_from = at;
         self.hold = until;
         self.expected = self.expected_after(at);
     }
 
     fn held(&self, now: Stamp) -> bool {
-        let ahead = self.expected.since(self.last + self.estimate().mul_f64(MARGIN));
+        let ahead = self.expected.since(self.counted_from + self.estimate().mul_f64(MARGIN));
         now < self.hold && now + ahead >= self.fail_at()
     }
 
@@ -162,7 +162,7 @@ impl Detector for Huddm {
     }
 
     fn last(&self) -> Stamp {
-        self.arrived
+        self.last
     }
 
     fn credits(&self) -> u64 {
@@ -170,7 +170,7 @@ impl Detector for Huddm {
     }
 
     fn credited_at(&self) -> Stamp {
-        self.arrived
+        self.last
     }
 }
 

@@ -36,7 +36,7 @@ fn the_two_laws_without_learning_are_one_exponential() {
     let (law, t) = steady();
     let d = ms(t + 21);
     assert_eq!(law.deadline(), d);
-    assert!(near(law.suspect_at(), d + dur(6).mul_f64(0.6931)));
+    assert!(near(law.suspect_at(), d + dur(6).mul_f64(std::f64::consts::LN_2)));
     assert!(near(law.fail_at(), d + dur(6).mul_f64(1.6094)));
     for x in 1..20u64 {
         let want = (-(x as f64) / 6.0).exp();
@@ -55,16 +55,19 @@ fn scores_at_the_verdicts() {
     assert!((law.score(law.fail_at()) - 0.2).abs() < 1e-4);
     let failed_after = law.fail_at().since(law.deadline());
     assert!((millis(failed_after) - 120.0).abs() < 0.1, "1.2 times the lateness of 100 ms: {failed_after:?}");
-    assert!(near(law.suspect_at(), law.deadline() + dur(6).mul_f64(0.6931)), "SUSPECT stays fast");
+    assert!(
+        near(law.suspect_at(), law.deadline() + dur(6).mul_f64(std::f64::consts::LN_2)),
+        "SUSPECT stays fast"
+    );
 }
 
 #[test]
 fn the_round_trip_stretches_both_laws() {
     let (mut law, _) = steady();
     law.set_rtt(dur(20));
-    assert!(near(law.suspect_at(), law.deadline() + dur(60).mul_f64(0.6931)));
+    assert!(near(law.suspect_at(), law.deadline() + dur(60).mul_f64(std::f64::consts::LN_2)));
     law.set_rtt(Duration::from_micros(20));
-    assert!(near(law.suspect_at(), law.deadline() + dur(6).mul_f64(0.6931)));
+    assert!(near(law.suspect_at(), law.deadline() + dur(6).mul_f64(std::f64::consts::LN_2)));
 }
 
 #[test]
