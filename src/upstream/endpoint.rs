@@ -190,7 +190,7 @@ impl Endpoint {
         self.schedule(now);
     }
 
-    /// Too many endpoints fell silent together: the fault is ours (detection.md section 5).
+    /// Too many endpoints fell silent together: the fault is ours (see [`super::isolation`]).
     pub fn self_isolated(&mut self) {
         self.link.self_isolated();
     }
@@ -207,6 +207,7 @@ impl Endpoint {
             (self.ports.due(), "port"),
             (probe, "probe"),
             (self.cut_at, "cut"),
+            (if self.saturated_until > now { self.saturated_until } else { Stamp::NEVER }, "saturated"),
         ];
         due.into_iter().min_by_key(|d| d.0).unwrap_or((Stamp::NEVER, "idle"))
     }

@@ -6,6 +6,7 @@
 pub mod balance;
 pub mod endpoint;
 pub mod facts;
+pub mod isolation;
 pub mod link_side;
 pub mod redial;
 pub mod service;
