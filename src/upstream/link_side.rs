@@ -15,8 +15,6 @@ use super::facts::{DialResult, EndpointParams, LinkLost, LinkPolicy, Mode, Plain
 const REFINE_FOR: Duration = Duration::from_millis(250);
 /// Without a link, and with nothing but negative answers to fresh dials, for this long: FAILED by silence.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// A link that was heard within this proves that an older incarnation still lives.
-const COEXIST: Duration = Duration::from_secs(1);
 /// Plain mode: resets in a row before doubt, time-outs in a row before FAILED.
 const PLAIN_STRIKES: u32 = 3;
 /// Links of one endpoint that are tracked; more are a shell's mistake, never a peer's power.
@@ -118,7 +116,8 @@ impl LinkSide {
     /// A WELCOME was read on a new link. Links of an older incarnation that are void now are pushed to `stale`.
     pub fn link_up(&mut self, now: Stamp, id: u64, incarnation: u64, stale: &mut Vec<u64>) -> Up {
         let changed = self.incarnation.is_some_and(|known| known != incarnation);
-        let coexists = self.links.iter().any(|l| l.state == State::Active && now.since(l.heard) <= COEXIST);
+        // Behind one address may stand several nodes: a link that its judge trusts proves that the other one lives.
+        let coexists = self.links.iter().any(|l| l.state == State::Active);
         let up = if changed && !coexists { Up::Restart } else { Up::Same };
         if up == Up::Restart {
             stale.extend(self.links.drain(..).map(|l| l.id));

@@ -72,6 +72,8 @@ pub struct LinkJudge {
     failure: Option<Failure>,
     stalls: [Stamp; HABIT],
     stalls_next: usize,
+    /// When the peer last told of a stall of its own: what it says of us in that beat is stale.
+    stall_told: Stamp,
     mistakes: u64,
     outages_healed: u64,
 }
@@ -97,6 +99,7 @@ impl LinkJudge {
             failure: None,
             stalls: [Stamp::ZERO; HABIT],
             stalls_next: 0,
+            stall_told: Stamp::ZERO,
             mistakes: 0,
             outages_healed: 0,
         }
@@ -116,6 +119,9 @@ impl LinkJudge {
 
     /// The peer's beat says that it last heard us `heard_age` before it sent this beat.
     pub fn peer_view(&mut self, at: Stamp, heard_age: Duration) {
+        if at == self.stall_told {
+            return;
+        }
         if let Some(late) = self.heard.seen(at, heard_age) {
             self.silence_ended(at, late, false);
         }
@@ -165,6 +171,7 @@ impl LinkJudge {
     /// The peer's beat says that its own loop had stalled: explains the silence that just ended, here and there.
     pub fn peer_stalled(&mut self, at: Stamp) {
         self.heard.forgive();
+        self.stall_told = at;
         let Some(ended) = self.ended.filter(|e| at.since(e.at) <= EXPLAIN_WITHIN) else { return };
         if let Some(failure) = &mut self.failure {
             failure.explained = true;

@@ -403,6 +403,28 @@ fn the_peer_s_own_stall_is_an_outage_and_not_learned() {
 }
 
 #[test]
+fn a_peer_that_slept_has_not_read_us_yet_and_blames_nobody() {
+    for flag_first in [true, false] {
+        let mut b = Bench::steady();
+        for _ in 0..4 {
+            b.judge.we_promised(b.now, dur(20));
+            b.judge.peer_view(b.now, Duration::from_micros(300));
+            b.beats(1);
+        }
+        b.judge.heard(b.now);
+        if flag_first {
+            b.judge.peer_stalled(b.now);
+        }
+        b.judge.peer_view(b.now, dur(60));
+        if !flag_first {
+            b.judge.peer_stalled(b.now);
+        }
+        b.poll();
+        assert!(b.take().is_empty(), "{flag_first}");
+    }
+}
+
+#[test]
 fn a_throttled_peer_is_a_habit_and_learned() {
     let mut b = Bench::steady();
     for _ in 0..40 {
