@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::args::{Command, ConfigCommand, Demo, Healthcheck, Maintenance, Status};
-use super::{CONFIG, RUNTIME, complain, logging, print};
+use super::{CONFIG, RUNTIME, complain, environment, logging, print};
 use crate::config::{self, Config, Warning};
 
 pub(super) fn run(command: Command) -> ExitCode {
@@ -32,12 +32,6 @@ fn load(file: &Path) -> Result<(Config, Vec<Warning>), ExitCode> {
         ));
         ExitCode::from(CONFIG)
     })
-}
-
-/// The environment as text; a variable that is not UTF-8 keeps replacement characters, which no value allows.
-pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
-    let text = |s: std::ffi::OsString| s.to_string_lossy().into_owned();
-    std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
 }
 
 fn check(file: &Path) -> ExitCode {

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tracing::Subscriber;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -20,6 +21,12 @@ pub struct LogHandle {
 /// Installs the subscriber for the whole process. Only the first call has an effect; the handle of a later
 /// one changes nothing.
 pub fn init(log: &Log) -> LogHandle {
+    let (subscriber, handle) = subscriber(log);
+    let _ = subscriber.try_init();
+    handle
+}
+
+fn subscriber(log: &Log) -> (impl Subscriber + Send + Sync, LogHandle) {
     let (filter, handle) = reload::Layer::new(targets(&parse_filter(&log.level).unwrap_or_default()));
     let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let layer = fmt::layer().with_writer(std::io::stderr);
@@ -27,8 +34,8 @@ pub fn init(log: &Log) -> LogHandle {
         LogFormat::Text => layer.with_ansi(ansi).boxed(),
         LogFormat::Json => layer.json().flatten_event(true).with_ansi(false).boxed(),
     };
-    let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
-    LogHandle { handle, level: Arc::new(Mutex::new(log.level.clone())) }
+    let handle = LogHandle { handle, level: Arc::new(Mutex::new(log.level.clone())) };
+    (tracing_subscriber::registry().with(filter).with(layer), handle)
 }
 
 impl LogHandle {
@@ -71,7 +78,8 @@ mod tests {
 
     #[test]
     fn a_level_is_changed_and_a_bad_one_refused() {
-        let handle = init(&Log { format: LogFormat::Text, level: "info".to_owned() });
+        let (subscriber, handle) = subscriber(&Log { format: LogFormat::Json, level: "info".to_owned() });
+        let _guard = tracing::subscriber::set_default(subscriber);
         assert!(!tracing::enabled!(target: "sidebeat::x", Level::DEBUG));
         handle.set_level("sidebeat=debug").unwrap();
         assert!(tracing::enabled!(target: "sidebeat::x", Level::DEBUG));

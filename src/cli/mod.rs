@@ -38,6 +38,12 @@ fn usage(error: &clap::Error) -> ExitCode {
     }
 }
 
+/// The environment as text, for [`crate::config::load`]; a variable that is not UTF-8 keeps replacement characters, which no value allows.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    let text = |s: std::ffi::OsString| s.to_string_lossy().into_owned();
+    std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
+}
+
 /// Writes to stdout. A reader that went away (`| head`) is not an error, a full disk is.
 pub(crate) fn print(text: &str) -> ExitCode {
     let mut out = std::io::stdout().lock();

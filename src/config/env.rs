@@ -5,9 +5,10 @@
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::kind::{Kind, nearest};
+use super::kind::Kind;
 use super::problem::{At, Report};
 use super::schema::{self, Key, SECTIONS, Section};
+use super::words::nearest;
 
 /// Variables with this prefix are ours. `SIDEBEAT_CONFIG` and `SIDEBEAT_ADMIN` are not among them.
 pub(super) const PREFIX: &str = "SIDEBEAT__";

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::checked::*;
-use super::kind::{duration_text as text, size_text};
+use super::words::{duration_text as text, size_text};
 
 impl Config {
     /// The effective values by the names of the file; durations and sizes as strings.

@@ -7,7 +7,7 @@ use toml::de::DeTable;
 
 use super::checked::Config;
 use super::problem::{At, Errors, Report, Warning};
-use super::{build, env, raw, relations};
+use super::{build, env, read, relations};
 
 /// Largest file, bytes. Ten thousand endpoints fit; a wrong path (a log, a device) is refused early.
 pub const MAX_BYTES: u64 = 1 << 20;
@@ -21,7 +21,7 @@ pub fn load(
     env: impl Iterator<Item = (String, String)>,
 ) -> Result<(Config, Vec<Warning>), Errors> {
     let name = path.display().to_string();
-    let text = read(path).map_err(|(what, hint)| Errors::file(&name, what, hint))?;
+    let text = text_of(path).map_err(|(what, hint)| Errors::file(&name, what, hint))?;
     parse(&text, &name, env)
 }
 
@@ -41,7 +41,7 @@ pub fn parse(
         report.error(&at, "", format!("not TOML: {}", error.message()));
     }
     let vars = env::overrides(env, &mut report);
-    let document = raw::read(root.get_ref(), vars, syntax.is_empty(), &mut report);
+    let document = read::read(root.get_ref(), vars, syntax.is_empty(), &mut report);
     report.drop_echoes(syntax.len());
     if syntax.is_empty() {
         relations::check(&document, &mut report);
@@ -52,7 +52,7 @@ pub fn parse(
 
 type Unreadable = (String, Option<&'static str>);
 
-fn read(path: &Path) -> Result<String, Unreadable> {
+fn text_of(path: &Path) -> Result<String, Unreadable> {
     let file = std::fs::File::open(path).map_err(|e| unreadable(&e))?;
     if file.metadata().is_ok_and(|m| m.is_dir()) {
         return Err(("is a directory, not a file".to_owned(), Some("name the file in it")));

@@ -216,7 +216,7 @@ impl<'t> Report<'t> {
         let before = line.get(..begin - start).unwrap_or(line).chars().count();
         let marked = line.get(begin - start..span.end.saturating_sub(start).min(line.len()));
         let length = marked.map_or(0, |m| m.chars().count()).max(1);
-        let skip = if before > LINE_CHARS / 2 { before - LINE_CHARS / 2 } else { 0 };
+        let skip = before.saturating_sub(LINE_CHARS / 2);
         let source: String = line.chars().skip(skip).take(LINE_CHARS).map(safe).collect();
         let indent = before - skip;
         let length = length.min(source.chars().count().saturating_sub(indent).max(1));

@@ -5,9 +5,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::checked::Config;
-use super::kind::{duration_text, size_text};
+
 use super::problem::{At, Report};
 use super::raw::{Document, Table};
+use super::words::{duration_text, size_text};
 
 pub(super) fn check(document: &Document, report: &mut Report<'_>) {
     something_to_do(document, report);
@@ -60,20 +61,21 @@ fn listeners(document: &Document, report: &mut Report<'_>) {
     let mut all = vec![(admin, "listen"), (admin, "public")];
     all.extend(document.list("inbound").iter().map(|t| (t, "link_listen")));
     all.extend(document.list("outbound").iter().map(|t| (t, "listen")));
-    let all: Vec<_> = all.into_iter().filter_map(|(t, k)| Some((t, k, t.address(k)?))).collect();
-    for (i, (table, key, address)) in all.iter().enumerate() {
-        let clash = all[..i].iter().find(|(_, _, other)| overlap(*other, *address));
-        let Some((first, first_key, first_address)) = clash else { continue };
-        let (mut blamed, mut other) = ((table, key, address), (first, first_key, first_address));
-        // A default cannot be blamed: the written one is.
-        if blamed.0.entry(blamed.1).at == At::File {
-            std::mem::swap(&mut blamed, &mut other);
-        }
-        let (table, key, address) = blamed;
-        let what = if address == other.2 {
-            format!("{address} is already the listener of {}", other.0.key(other.1))
-        } else {
-            format!("{address} overlaps {}, the listener of {}", other.2, other.0.key(other.1))
+    let mut all: Vec<_> = all.into_iter().filter_map(|(t, k)| Some((t, k, t.address(k)?))).collect();
+    // The later one is blamed, and never a default.
+    all.sort_by_key(|(table, key, _)| match &table.entry(key).at {
+        At::File => (0, 0),
+        At::Span(span) => (1, span.start),
+        At::Env(_) => (2, 0),
+    });
+    for (i, &(table, key, address)) in all.iter().enumerate() {
+        let same = all[..i].iter().find(|(_, _, other)| *other == address && address.port() != 0);
+        let clash = same.or_else(|| all[..i].iter().find(|(_, _, other)| overlap(*other, address)));
+        let Some((first, first_key, other)) = clash else { continue };
+        let first = first.key(first_key);
+        let what = match address == *other {
+            true => format!("{address} is already used by {first}"),
+            false => format!("{address} overlaps {first} ({other})"),
         };
         report.error(&table.entry(key).at, table.key(key), what).hint("choose another port");
     }
