@@ -1,5 +1,7 @@
 //! The program as scripts see it: exit codes, what goes to stdout and what to stderr.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic; clippy only knows #[test] functions")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 

@@ -2,6 +2,8 @@
 //!
 //! `BLESS=1 cargo test --test config` writes the generated files and golden error texts anew.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic; clippy only knows #[test] functions")]
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
