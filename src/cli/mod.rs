@@ -1,4 +1,4 @@
-//! The command line: arguments as typed ([`args`]), one function per command ([`commands`]), exit codes.
+//! The command line: arguments as typed ([`args`]), one function per command (`commands`), exit codes.
 
 pub mod args;
 pub mod logging;
