@@ -70,6 +70,7 @@ pub struct Link {
     pub(super) want_beat: Cell<bool>,
     new_data: Cell<bool>,
     pub(super) goaway: Cell<bool>,
+    closing: Cell<bool>,
     /// The open question: nonce and when it was asked.
     pub(super) asked: Cell<(u64, Stamp)>,
     pub(super) segments_at_doubt: Cell<u64>,
@@ -152,6 +153,7 @@ impl Link {
             want_beat: Cell::new(true),
             new_data: Cell::new(false),
             goaway: Cell::new(false),
+            closing: Cell::new(false),
             asked: Cell::new((0, Stamp::ZERO)),
             segments_at_doubt: Cell::new(u64::MAX),
             pressure_told: Cell::new(false),
@@ -271,6 +273,9 @@ impl Link {
     fn poll_write(self: &Rc<Self>, cx: &mut Context<'_>) {
         loop {
             if !self.out.borrow().in_batch() && !self.next_batch() {
+                if self.closing.get() {
+                    self.close(Lost::Goaway);
+                }
                 return;
             }
             match self.write_once() {
@@ -399,6 +404,8 @@ impl Link {
     /// Data was queued.
     pub(super) fn sent_data(&self, now: Stamp, n: usize) {
         self.count(Dir::Out, crate::wire::Kind::Data, n + crate::wire::HEADER_LEN);
+        let sent = &self.w.counters.payload[Dir::Out as usize];
+        sent.set(sent.get() + n as u64);
         self.pace.borrow_mut().bytes(now, self.conf.dialer);
         self.side.used(self.id, now);
         self.new_data.set(true);
@@ -514,6 +521,12 @@ impl Link {
             *lost = Some(how);
         }
         drop(lost);
+        self.wake();
+    }
+
+    /// Ends the link once what it holds is written: it had one stream, and that is over.
+    pub fn close_when_written(&self) {
+        self.closing.set(true);
         self.wake();
     }
 

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::wire::{
-    Decoder, Event, Frame, Hello, Limits, RefuseCode, VERSION, Welcome, WireError, frame::GREETING_LEN, greeting,
+    Decoder, Event, Frame, GREETING_LEN, Hello, Limits, RefuseCode, VERSION, Welcome, WireError, greeting,
     parse_greeting,
 };
 

@@ -46,6 +46,8 @@ impl Link {
         drop(decoder);
         if data > 0 {
             self.w.counters.frame(Dir::In, Kind::Data.metric_index(), 0, data);
+            let got = &self.w.counters.payload[Dir::In as usize];
+            got.set(got.get() + data);
             self.pace.borrow_mut().bytes(now, !self.conf.dialer);
             self.side.used(self.id, now);
         }

@@ -54,6 +54,15 @@ impl Link {
         self.w.schedule(self.id, due, &self.scheduled);
     }
 
+    /// The judge shall ask the peer now: healing must not wait for idle beats.
+    pub fn probe(self: &Rc<Self>, now: Stamp) {
+        if let Some(j) = &mut *self.judge.borrow_mut() {
+            j.probe(now);
+        }
+        self.ask_judge(now);
+        self.reschedule();
+    }
+
     /// After bytes arrived: a judge in doubt may see life at once.
     pub(super) fn settle(self: &Rc<Self>, now: Stamp) {
         let doubt = self.judge.borrow().as_ref().is_some_and(|j| j.state() != State::Active);
@@ -100,10 +109,10 @@ impl Link {
         }
     }
 
-    /// Data segments the kernel saw, in order or not. Pure ACKs do not count: the kernel of a stopped peer sends them.
+    /// Data the kernel saw, in order or not. Pure ACKs do not count: the kernel of a stopped peer sends them.
     fn data_segments(&self) -> u64 {
         use std::os::fd::AsFd;
-        sys::tcp_info(self.io.as_fd()).map_or(0, |i| u64::from(i.data_segs_in) + u64::from(i.rcv_ooopack))
+        sys::tcp::tcp_info(self.io.as_fd()).map_or(0, |i| i.bytes_received + u64::from(i.rcv_ooopack.unwrap_or(0)))
     }
 
     fn challenge(self: &Rc<Self>, now: Stamp) {

@@ -4,7 +4,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::hub::{Hub, Key, News};
-use super::registry::Mode;
 use super::side::{IDLE_TOWARDS_SERVICE, OutboundSide};
 use crate::clock;
 use crate::detector::LinkJudge;
@@ -106,7 +105,6 @@ pub async fn dial(
     let link = Link::new(hub.w.clone(), got.io, peer, conf, Some(judge), side.clone());
     side.link.set(link.id);
     hub.add_link(key, &link, main, now);
-    hub.shared(key).set_mode(Mode::Framed);
     drop(busy);
     tokio::task::spawn_local(link.clone().run(got.rest));
     hub.tell(key, now, News::Up(link.id, got.welcome.incarnation, got.welcome.node));

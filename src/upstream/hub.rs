@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-use super::balance::{Balancer, View};
+use super::balance::{Balance, View};
 use super::dial::{self, Dialer};
-use super::endpoint::{LinkLost, PlainResult};
+use super::facts::{LinkLost, LinkPolicy, Mode, PlainResult};
 use super::owner::Owner;
-use super::registry::{Mode, Policy, Shared, Upstream};
+use super::registry::{Shared, Upstream};
+use crate::admin::events::EventLog;
 use crate::detector::Output;
 use crate::link::{Ended, Link, Stream};
-use crate::metrics::UpstreamMetrics;
+use crate::metrics::{Metrics, UpstreamMetrics};
 use crate::stamp::Stamp;
 use crate::verdict::{State, Vouch};
 use crate::worker::Worker;
@@ -97,9 +98,12 @@ pub struct Hub {
     pub dialer: Dialer,
     /// Metrics per upstream.
     pub metrics: Vec<Arc<UpstreamMetrics>>,
+    /// Metrics of the process.
+    pub process: Arc<Metrics>,
+    events: Arc<EventLog>,
     pub(super) slots: RefCell<HashMap<Key, Slot>>,
     owners: RefCell<HashMap<Key, Rc<Owner>>>,
-    balancers: RefCell<Vec<Balancer>>,
+    balancers: RefCell<Vec<Balance>>,
     post: Vec<Post>,
     dialled: tokio::sync::Notify,
 }
@@ -111,14 +115,18 @@ impl Hub {
         ups: Arc<Vec<Upstream>>,
         dialer: Dialer,
         metrics: Vec<Arc<UpstreamMetrics>>,
+        process: Arc<Metrics>,
+        events: Arc<EventLog>,
         post: Vec<Post>,
     ) -> Rc<Hub> {
-        let balancers = ups.iter().map(|_| Balancer::new()).collect();
+        let balancers = ups.iter().map(|u| Balance::new(u.enforce(), u.params.max_failed)).collect();
         Rc::new(Hub {
             w,
             ups,
             dialer,
             metrics,
+            process,
+            events,
             slots: RefCell::default(),
             owners: RefCell::default(),
             balancers: RefCell::new(balancers),
@@ -135,7 +143,7 @@ impl Hub {
                     continue;
                 }
                 let key = Key { up, ep: ep.index };
-                let owner = Owner::new(self, key);
+                let owner = Owner::new(self, key, self.events.clone());
                 self.owners.borrow_mut().insert(key, owner.clone());
                 owner.start();
             }
@@ -206,25 +214,13 @@ impl Hub {
 
     // === picking ===
 
-    /// An endpoint for new work, none of `tried` (bit per index; sets over 64 endpoints only remember the first 64).
-    pub fn pick(&self, up: usize, tried: u64) -> Option<Key> {
+    /// An endpoint for new work, none of `tried`.
+    pub fn pick(&self, up: usize, tried: &[usize]) -> Option<Key> {
         let upstream = &self.ups[up];
-        let views: Vec<View> = upstream
-            .endpoints
-            .iter()
-            .map(|e| View {
-                state: e.state(),
-                by_proof: e.by_proof(),
-                draining: e.draining(),
-                weight: e.weight,
-                excluded: e.index < 64 && tried & (1 << e.index) != 0,
-            })
-            .collect();
-        let rule = super::balance::Rule {
-            enforce: upstream.enforce() as u8,
-            max_failed: upstream.params.max_failed,
-        };
-        let ep = self.balancers.borrow_mut()[up].pick(&views, rule)?;
+        let views: Vec<View> = upstream.endpoints.iter().map(|e| e.view()).collect();
+        let balance = &mut self.balancers.borrow_mut()[up];
+        balance.set_enforce(upstream.enforce());
+        let ep = balance.pick(&views, tried)?;
         Some(Key { up, ep })
     }
 
@@ -321,11 +317,10 @@ impl Hub {
 
     /// How new work reaches the endpoint.
     pub fn mode(&self, key: Key) -> Mode {
-        match (self.ups[key.up].params.policy, self.shared(key).mode()) {
-            (Policy::Off, _) => Mode::Plain,
-            (Policy::Required, _) => Mode::Framed,
-            (Policy::Auto, Mode::Framed) => Mode::Framed,
-            (Policy::Auto, _) => Mode::Plain,
+        match self.ups[key.up].params.policy {
+            LinkPolicy::Off => Mode::Plain,
+            LinkPolicy::Required => Mode::Framed,
+            LinkPolicy::Auto => self.shared(key).mode(),
         }
     }
 

@@ -2,61 +2,28 @@
 //! Each endpoint has one owner (a worker) that writes its state; nobody else does.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::balance::{Enforce, View};
+use super::facts::{Facets, LinkPolicy, Mode};
 use crate::detector;
 use crate::stamp::Stamp;
 use crate::verdict::{Cause, State, Vouch};
 
-/// Framed or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// No link yet; with `auto` used plain.
-    Unknown = 0,
-    /// Through the peer's sidecar.
-    Framed = 1,
-    /// Straight to the service.
-    Plain = 2,
-}
-
-/// Whether a link is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// Framed where the peer speaks it.
-    Auto,
-    /// Framed or nothing.
-    Required,
-    /// Plain.
-    Off,
-}
-
-/// What a verdict may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Enforce {
-    /// Nothing.
-    Off = 0,
-    /// SUSPECT is avoided, nothing is taken out.
-    Suspect = 1,
-    /// FAILED is taken out.
-    Failed = 2,
-}
-
-impl Enforce {
-    /// Name in configuration and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Enforce::Off => "off",
-            Enforce::Suspect => "suspect",
-            Enforce::Failed => "failed",
-        }
+/// Name in configuration and reports.
+pub fn enforce_name(e: Enforce) -> &'static str {
+    match e {
+        Enforce::Off => "off",
+        Enforce::Suspect => "suspect",
+        Enforce::Failed => "failed",
     }
+}
 
-    /// Inverse of [`Enforce::name`].
-    pub fn parse(s: &str) -> Option<Enforce> {
-        [Enforce::Off, Enforce::Suspect, Enforce::Failed].into_iter().find(|e| e.name() == s)
-    }
+/// Inverse of [`enforce_name`].
+pub fn enforce_named(s: &str) -> Option<Enforce> {
+    [Enforce::Off, Enforce::Suspect, Enforce::Failed].into_iter().find(|e| enforce_name(*e) == s)
 }
 
 /// Parameters of an upstream.
@@ -67,7 +34,7 @@ pub struct UpstreamParams {
     /// Name of the far inbound.
     pub remote: String,
     /// Link wanted?
-    pub policy: Policy,
+    pub policy: LinkPolicy,
     /// One stream per link.
     pub per_connection: bool,
     /// Cut streams of an endpoint failed by silence after this.
@@ -125,7 +92,11 @@ pub struct Shared {
     state: AtomicU8,
     by_proof: AtomicBool,
     draining: AtomicBool,
-    mode: AtomicU8,
+    /// Slow start, per mille.
+    share: AtomicU32,
+    /// Score, per mille.
+    score: AtomicU32,
+    framed: AtomicBool,
     heard: Vec<AtomicU64>,
     mru: AtomicU64,
     used_at: AtomicU64,
@@ -137,6 +108,10 @@ pub struct Shared {
 /// What `/status` says of an endpoint; durations in ms.
 #[derive(Clone, Debug)]
 pub struct Report {
+    /// Incarnation of the peer, if linked.
+    pub incarnation: Option<u64>,
+    /// Links of all workers.
+    pub links: usize,
     /// Node id of the peer, if linked.
     pub node: Option<String>,
     /// State.
@@ -151,8 +126,8 @@ pub struct Report {
     pub cause: Cause,
     /// Last vouch.
     pub vouch: Vouch,
-    /// alive, ready, degraded, saturated, business.
-    pub facets: [Option<bool>; 5],
+    /// The five facets.
+    pub facets: Facets,
     /// Since the last sign of life.
     pub silence_ms: Option<f64>,
     /// Promise in force.
@@ -182,6 +157,8 @@ pub struct Report {
 impl Default for Report {
     fn default() -> Self {
         Report {
+            incarnation: None,
+            links: 0,
             node: None,
             state: State::Active,
             score: None,
@@ -189,7 +166,7 @@ impl Default for Report {
             service_score: None,
             cause: Cause::None,
             vouch: Vouch::Unknown,
-            facets: [None; 5],
+            facets: Facets::default(),
             silence_ms: None,
             promise_ms: None,
             rtt_ms: None,
@@ -225,7 +202,9 @@ impl Shared {
             state: AtomicU8::new(State::Active.code()),
             by_proof: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            mode: AtomicU8::new(Mode::Unknown as u8),
+            share: AtomicU32::new(1000),
+            score: AtomicU32::new(1000),
+            framed: AtomicBool::new(false),
             heard: (0..workers).map(|_| AtomicU64::new(0)).collect(),
             mru: AtomicU64::new(0),
             used_at: AtomicU64::new(0),
@@ -249,25 +228,31 @@ impl Shared {
         self.draining.load(Relaxed)
     }
 
-    /// Framed, plain or unknown.
+    /// How new connections are made.
     pub fn mode(&self) -> Mode {
-        match self.mode.load(Relaxed) {
-            1 => Mode::Framed,
-            2 => Mode::Plain,
-            _ => Mode::Unknown,
+        if self.framed.load(Relaxed) { Mode::Framed } else { Mode::Plain }
+    }
+
+    /// The endpoint as the balancer sees it.
+    pub fn view(&self) -> View {
+        View {
+            state: self.state(),
+            by_proof: self.by_proof(),
+            draining: self.draining(),
+            weight: self.weight,
+            share: f64::from(self.share.load(Relaxed)) / 1000.0,
+            score: f64::from(self.score.load(Relaxed)) / 1000.0,
         }
     }
 
     /// Owner only.
-    pub fn publish(&self, state: State, by_proof: bool, draining: bool) {
-        self.by_proof.store(by_proof, Relaxed);
-        self.draining.store(draining, Relaxed);
-        self.state.store(state.code(), Relaxed);
-    }
-
-    /// Owner only.
-    pub fn set_mode(&self, mode: Mode) {
-        self.mode.store(mode as u8, Relaxed);
+    pub fn publish(&self, v: &View, mode: Mode) {
+        self.share.store((v.share * 1000.0) as u32, Relaxed);
+        self.score.store((v.score * 1000.0) as u32, Relaxed);
+        self.by_proof.store(v.by_proof, Relaxed);
+        self.draining.store(v.draining, Relaxed);
+        self.framed.store(mode == Mode::Framed, Relaxed);
+        self.state.store(v.state.code(), Relaxed);
     }
 
     /// Worker `w` heard the node.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::endpoint::LinkLost;
+use super::facts::LinkLost;
 use super::hub::{Key, News, WeakHub};
 use super::registry::Shared;
 use crate::detector::Output;

@@ -46,6 +46,10 @@ pub struct Counters {
     pub frames: [[Cell<u64>; 12]; 2],
     /// Bytes, headers included.
     pub bytes: [[Cell<u64>; 12]; 2],
+    /// Payload bytes.
+    pub payload: [Cell<u64>; 2],
+    /// Bytes in blocks, as last told.
+    pub buffered: Cell<usize>,
     /// Idle beats that traffic made unnecessary.
     pub saved: Cell<u64>,
     /// Frames for ended streams.

@@ -1,0 +1,93 @@
+//! One function per command.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::args::{Command, ConfigCommand, Demo, Healthcheck, Maintenance, Status};
+use super::{CONFIG, RUNTIME, complain, environment, logging, print};
+use crate::admin::client;
+use crate::config::{self, Config, Warning};
+
+pub(super) fn run(command: Command) -> ExitCode {
+    match command {
+        Command::Run(args) => sidecar(&args.config),
+        Command::Check(args) => check(&args.file),
+        Command::Demo(args) => demo(args),
+        Command::Status(args) => status(args),
+        Command::Maintenance(args) => maintenance(args),
+        Command::Healthcheck(args) => healthcheck(args),
+        Command::Config(args) => match args.command {
+            ConfigCommand::Defaults => print(&config::docs::defaults()),
+        },
+    }
+}
+
+/// Loads a file with this process's environment; errors are printed.
+fn load(file: &Path) -> Result<(Config, Vec<Warning>), ExitCode> {
+    config::load(file, environment()).map_err(|errors| {
+        let n = errors.0.len();
+        complain(&format!(
+            "{errors}\n\n{}: {n} {}\n",
+            file.display(),
+            if n == 1 { "error" } else { "errors" }
+        ));
+        ExitCode::from(CONFIG)
+    })
+}
+
+fn check(file: &Path) -> ExitCode {
+    let (config, warnings) = match load(file) {
+        Ok(loaded) => loaded,
+        Err(code) => return code,
+    };
+    for warning in &warnings {
+        complain(&format!("warning: {warning}\n\n"));
+    }
+    let (inbound, outbound) = (config.inbound.len(), config.outbound.len());
+    print(&format!("{}: valid ({inbound} inbound, {outbound} outbound)\n", file.display()))
+}
+
+fn sidecar(file: &Path) -> ExitCode {
+    let (config, warnings) = match load(file) {
+        Ok(loaded) => loaded,
+        Err(code) => return code,
+    };
+    let log = logging::init(&config.log);
+    for warning in &warnings {
+        tracing::warn!(key = warning.key, "{warning}");
+    }
+    let may_open = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    if let Some(warning) = config.descriptor_warning(may_open.unwrap_or(u64::MAX)) {
+        tracing::warn!("{warning}");
+    }
+    app(config, log)
+}
+
+/// Runs the data path; an error that ends it is logged.
+fn app(config: Config, log: logging::LogHandle) -> ExitCode {
+    let set_level = move |level: &str| log.set_level(level);
+    match crate::app::run(config, Box::new(set_level)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error}");
+            ExitCode::from(RUNTIME)
+        }
+    }
+}
+
+fn demo(_: Demo) -> ExitCode {
+    complain("demo\n");
+    ExitCode::from(RUNTIME)
+}
+
+fn status(a: Status) -> ExitCode {
+    client::status(a.admin.admin, a.watch, a.json)
+}
+
+fn maintenance(a: Maintenance) -> ExitCode {
+    client::maintenance(a.admin.admin, a.for_, &a.reason)
+}
+
+fn healthcheck(a: Healthcheck) -> ExitCode {
+    client::healthcheck(a.admin.admin)
+}
