@@ -541,6 +541,42 @@ fn a_peer_that_reads_nothing_costs_little() {
     pair.finish();
 }
 
+/// One byte per frame within the credit, to a service that does not read: what is kept must not be many times what came.
+#[test]
+fn tiny_frames_cost_no_more_memory_than_large_ones() {
+    const STREAMS: u32 = 16;
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keep = kept.clone();
+    let service = Service::start(move |stream| {
+        // The kernel's buffer is small, so that the bytes stay in the sidecar.
+        let _ = socket2::SockRef::from(&stream).set_recv_buffer_size(4096);
+        keep.lock().unwrap().push(stream);
+    });
+    let pair = Setup::mode(service.addr, Mode::Shared).start();
+    let (mut peer, credit) = Peer::linked(pair.link);
+    for stream in 1..=STREAMS {
+        peer.open(stream, NAME);
+        peer.until("OPENED", |h| matches!(h, Heard::Frame(Frame::Opened { stream: s }) if *s == stream));
+    }
+    let before = resident(&pair);
+    let big = credit / 2;
+    for stream in 1..=STREAMS {
+        // First what the kernels take, then single bytes.
+        peer.data(stream, &vec![0; big as usize]);
+        let tiny = [&raw(Kind::Data as u8, stream, 1)[..], b"x"].concat().repeat((credit - big) as usize);
+        peer.write(&tiny);
+    }
+    peer.lives();
+    for (sidecar, before) in pair.sidecars().zip(&before) {
+        let now = sidecar.process().rss();
+        println!("{}: resident {} KiB, before {} KiB", sidecar.name, now >> 10, before >> 10);
+        assert!(now < before + (48 << 20), "{} grew from {before} to {now} bytes", sidecar.name);
+    }
+    drop(peer);
+    kept.lock().unwrap().clear();
+    pair.finish();
+}
+
 #[test]
 fn more_streams_than_allowed_are_refused_one_by_one() {
     let service = Service::echo();
