@@ -413,6 +413,44 @@ fn a_version_nobody_speaks_is_refused_with_a_reason() {
     pair.finish();
 }
 
+/// Every number of a hello at its ends, alone and in pairs: a link or a refusal, and beats that keep what was promised.
+#[test]
+fn a_hello_of_extremes_is_answered() {
+    let service = Service::echo();
+    let pair = pair(&service);
+    let healthy = Healthy::start(&pair);
+    let set: [fn(&mut Hello, u16); 7] = [
+        |h, v| h.active_ms = v,
+        |h, v| h.idle_ms = v,
+        |h, v| h.accept_min_ms = v,
+        |h, v| h.want_active_ms = v,
+        |h, v| h.want_idle_ms = v,
+        |h, v| h.features = u32::from(v) << 16 | u32::from(v),
+        |h, v| h.node = "x".repeat(usize::from(v).min(255)),
+    ];
+    let ends = [0, 1, 10_001, u16::MAX];
+    let mut answered = 0;
+    for first in 0..set.len() {
+        for second in first..set.len() {
+            for (a, b) in ends.iter().flat_map(|a| ends.iter().map(move |b| (*a, *b))) {
+                let mut extreme = hello();
+                set[first](&mut extreme, a);
+                set[second](&mut extreme, b);
+                let mut peer = Peer::greeted(pair.link);
+                peer.say(&Frame::Hello(extreme.clone()));
+                match peer.hear() {
+                    Heard::Frame(Frame::Welcome(_)) => peer.lives(),
+                    Heard::Frame(Frame::Refuse { .. }) => {}
+                    other => panic!("{extreme:?} was answered by {other:?}"),
+                }
+                answered += 1;
+            }
+        }
+    }
+    assert_eq!(answered, 28 * 16);
+    healthy.finish(pair);
+}
+
 #[test]
 fn a_service_that_is_not_configured_cannot_be_opened() {
     let service = Service::echo();
