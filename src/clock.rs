@@ -26,7 +26,8 @@ pub fn now() -> Stamp {
 /// The tokio instant of a stamp, for `sleep_until`. Stamps before the process began map to its begin.
 pub fn instant(at: Stamp) -> Instant {
     let (start, ns) = base();
-    let ahead = Duration::from_nanos(at.as_nanos().saturating_sub(*ns)).min(Duration::from_secs(86_400 * 365));
+    let ahead =
+        Duration::from_nanos(at.as_nanos().saturating_sub(*ns)).min(Duration::from_secs(86_400 * 365));
     *start + ahead
 }
 

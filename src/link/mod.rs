@@ -1,1 +1,117 @@
-//! link (see lib.rs).
+//! The link between two sidecars: many streams, one send queue, one promise (link.md).
+//!
+//! [`driver`] owns the socket and moves frames; [`stream`] is one application connection on it; [`handshake`] begins
+//! it. What differs between the two ends (who judges, who vouches, who opens) is behind [`Side`]. [`pace`],
+//! [`credit`], [`outq`] and [`backoff`] are pure.
+
+pub mod backoff;
+pub mod credit;
+pub mod driver;
+pub mod handshake;
+pub mod outq;
+pub mod pace;
+pub mod pressure;
+pub mod receive;
+pub mod stream;
+pub mod timer;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::detector;
+use crate::stamp::Stamp;
+use crate::verdict::Vouch;
+use crate::wire::{self, BeatFlags};
+
+pub use driver::{Link, LinkConf};
+pub use stream::{Ended, Stream};
+
+/// How a link ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// The peer closed it without GOAWAY.
+    Fin,
+    /// The peer reset it.
+    Rst,
+    /// The kernel gave up on it.
+    TimedOut,
+    /// After GOAWAY.
+    Goaway,
+    /// We cut it.
+    Cut,
+    /// The peer broke the protocol.
+    Protocol(&'static str),
+}
+
+impl Lost {
+    /// Short name for metrics and logs.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Lost::Fin => "fin",
+            Lost::Rst => "rst",
+            Lost::TimedOut => "timeout",
+            Lost::Goaway => "goaway",
+            Lost::Cut => "cut",
+            Lost::Protocol(what) => what,
+        }
+    }
+}
+
+/// What the beats of this side say.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BeatFacts {
+    /// Of the service beside us.
+    pub vouch: Vouch,
+    /// Flags; `own_stall` is added by the link.
+    pub flags: BeatFlags,
+    /// Last batch, us.
+    pub processing_us: u32,
+    /// Turn-arounds.
+    pub utility: u32,
+    /// Requests in flight.
+    pub in_flight: u16,
+    /// Age of the oldest.
+    pub oldest_ms: u16,
+    /// 0-255.
+    pub load: u8,
+}
+
+/// What the link's owner decides and is told. Calls come from the link's own worker; they must not block.
+pub trait Side {
+    /// Bytes arrived.
+    fn heard(&self, now: Stamp);
+    /// Latest arrival on any other link to the same node.
+    fn others_heard(&self, link: &Link) -> Stamp;
+    /// The judge of the link said something (only where one judges).
+    fn judged(&self, link: &Rc<Link>, now: Stamp, output: &detector::Output);
+    /// A beat arrived.
+    fn beat(&self, link: &Link, now: Stamp, beat: &wire::Beat);
+    /// The peer is full, or no longer.
+    fn backpressure(&self, now: Stamp, active: bool);
+    /// The peer announced a pause.
+    fn maintenance(&self, now: Stamp, duration: Duration);
+    /// The peer is going away.
+    fn goaway(&self, link: &Rc<Link>, now: Stamp, deadline: Duration);
+    /// The link ended. Its streams are already told.
+    fn lost(&self, link: &Rc<Link>, now: Stamp, how: &Lost);
+    /// The peer opens a stream. False: streams may not be opened from there.
+    fn open(&self, link: &Rc<Link>, stream: &Rc<Stream>, service: &str) -> bool;
+    /// For the next beat.
+    fn facts(&self, now: Stamp) -> BeatFacts;
+    /// True if this link holds the node's short promise.
+    fn on_duty(&self, link: u64) -> bool;
+    /// Business bytes passed on this link.
+    fn used(&self, link: u64, now: Stamp);
+    /// The idle promise of this side now (it may grow with the number of links).
+    fn idle_promise(&self) -> Duration;
+}
+
+/// Sees the bytes of one application connection; [`crate::evidence`] learns from it.
+pub trait Meter {
+    /// The application took `n` bytes.
+    fn taken(&self, now: Stamp, n: usize);
+    /// The application sent `n` bytes.
+    fn sent(&self, now: Stamp, n: usize);
+    /// The application ended the connection.
+    fn ended(&self, now: Stamp, rst: bool);
+}

@@ -1,1 +1,9 @@
-//! proxy (see lib.rs).
+//! Application connections: [`outbound`] takes them from the local service, [`inbound`] brings them to it, [`plain`]
+//! passes them on where no sidecar is on the far side. [`accept`] is the way in for all.
+
+pub mod accept;
+pub mod inbound;
+pub mod meter;
+pub mod outbound;
+pub mod plain;
+pub mod quota;

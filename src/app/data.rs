@@ -1,0 +1,295 @@
+//! A worker thread: its runtime, its share of the listeners, its mail.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
+use std::rc::Rc;
+use std::sync::{Arc, PoisonError};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+use super::params::{self, Shared};
+use super::{RunError, listen};
+use crate::clock;
+use crate::config::Config;
+use crate::evidence::ServiceWatch;
+use crate::metrics::{Direction, FrameKind, Metrics, RejectReason};
+use crate::proxy::accept::{Load, accept_loop};
+use crate::proxy::inbound::{Acceptor, Inbound};
+use crate::proxy::outbound::{self, Accepted};
+use crate::proxy::quota::Permit;
+use crate::stamp::Stamp;
+use crate::upstream::hub::{Hub, Msg, Post};
+use crate::verdict::Vouch;
+use crate::worker::{Counters, Dir, Sink, Worker};
+
+/// Beats at this pace, this many, after a service runs again (detection.md section 4).
+const RUNNING_BEATS: (u32, Duration) = (8, Duration::from_millis(5));
+
+/// How often the words behind the vouch are made anew.
+const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
+
+/// What a worker is told.
+pub(super) enum Command {
+    /// Of another worker, about an endpoint.
+    Upstream(Msg),
+    /// A connection that another worker accepted.
+    Serve(Handed),
+    /// The vouch of an inbound changed.
+    Vouch(usize),
+    /// Announce a pause.
+    Announce(Duration, String),
+    /// Planned end.
+    Drain(Duration),
+    /// Publish fresh reports, then say so.
+    Refresh(SyncSender<()>),
+    /// End now.
+    Stop,
+}
+
+/// An accepted connection between two workers.
+pub(super) struct Handed {
+    io: StdStream,
+    up: usize,
+    load: Load,
+    permit: Permit,
+}
+
+/// All data listeners.
+pub(super) struct Listeners {
+    links: Vec<(StdListener, Arc<Vec<usize>>)>,
+    outbound: Vec<StdListener>,
+}
+
+impl Listeners {
+    pub(super) fn bind(c: &Config) -> Result<Listeners, RunError> {
+        let mut links = Vec::new();
+        for (addr, served) in params::link_ports(c) {
+            links.push((listen(addr, "inbound link port")?, Arc::new(served)));
+        }
+        let outbound =
+            c.outbound.iter().map(|o| listen(o.listen, &format!("outbound {}", o.name))).collect::<Result<_, _>>()?;
+        Ok(Listeners { links, outbound })
+    }
+
+    pub(super) fn for_worker(&self) -> io::Result<Listeners> {
+        let links = self.links.iter().map(|(l, s)| Ok((l.try_clone()?, s.clone()))).collect::<io::Result<_>>()?;
+        Ok(Listeners { links, outbound: self.outbound.iter().map(StdListener::try_clone).collect::<Result<_, _>>()? })
+    }
+
+    pub(super) fn addresses(&self, c: &Config) -> Vec<(String, SocketAddr)> {
+        let mut all = Vec::new();
+        for (l, served) in &self.links {
+            let names: Vec<_> = served.iter().map(|i| c.inbound[*i].name.as_str()).collect();
+            all.extend(l.local_addr().ok().map(|a| (format!("link {}", names.join(",")), a)));
+        }
+        for (l, o) in self.outbound.iter().zip(&c.outbound) {
+            all.extend(l.local_addr().ok().map(|a| (format!("outbound {}", o.name), a)));
+        }
+        all
+    }
+}
+
+/// What a worker thread begins with.
+pub(super) struct WorkerSeed {
+    pub(super) index: usize,
+    pub(super) seed: u64,
+    pub(super) listeners: Listeners,
+    pub(super) shared: Arc<Shared>,
+    pub(super) posts: Vec<UnboundedSender<Command>>,
+    pub(super) mail: UnboundedReceiver<Command>,
+}
+
+/// The thread's body.
+pub(super) fn run(seed: WorkerSeed) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(r) => r,
+        Err(e) => return tracing::error!(error = %e, "a worker has no runtime"),
+    };
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, data_path(seed));
+}
+
+struct Place {
+    hub: Rc<Hub>,
+    acceptor: Rc<Acceptor>,
+    shared: Arc<Shared>,
+    posts: Vec<UnboundedSender<Command>>,
+    index: usize,
+}
+
+async fn data_path(seed: WorkerSeed) {
+    let WorkerSeed { index, seed, listeners, shared, posts, mail } = seed;
+    let w = Worker::new(index, seed);
+    let mail_to = |p: &UnboundedSender<Command>| -> Post {
+        let p = p.clone();
+        // A worker that is gone needs no news.
+        Box::new(move |m| drop(p.send(Command::Upstream(m))))
+    };
+    let hub = Hub::new(
+        w.clone(),
+        shared.ups.clone(),
+        shared.dialer.clone(),
+        shared.up_metrics.clone(),
+        shared.metrics.clone(),
+        shared.events.clone(),
+        posts.iter().map(mail_to).collect(),
+    );
+    let acceptor = Acceptor::new(w.clone(), shared.common.clone(), shared.inbounds.clone());
+    let place = Rc::new(Place { hub: hub.clone(), acceptor, shared: shared.clone(), posts, index });
+    tokio::task::spawn_local(w.tick(Rc::new(ToMetrics(shared.metrics.clone()))));
+    hub.start();
+    place.listen(listeners);
+    place.watch_services();
+    shared.started.fetch_add(1, Relaxed);
+    place.read_mail(mail).await;
+}
+
+impl Place {
+    fn listen(self: &Rc<Self>, listeners: Listeners) {
+        for (l, served) in listeners.links {
+            let me = self.clone();
+            spawn_listener(l, "link port", move |io, from| {
+                tokio::task::spawn_local(me.acceptor.clone().serve(io, from, served.clone()));
+            });
+        }
+        for (up, l) in listeners.outbound.into_iter().enumerate() {
+            let me = self.clone();
+            spawn_listener(l, "outbound", move |io, _| me.take(io, up));
+        }
+    }
+
+    /// A connection of the local service.
+    fn take(&self, io: TcpStream, up: usize) {
+        let Some(permit) = self.shared.connections.take() else {
+            self.shared.up_metrics[up].connections.reject(RejectReason::Limit);
+            return;
+        };
+        let (to, load) = self.shared.loads.place(self.index);
+        if to == self.index {
+            return self.serve(Accepted { io, up, load, permit });
+        }
+        // A socket that cannot move is closed: the client sees what it would see of a dead server.
+        let Ok(io) = io.into_std() else { return };
+        drop(self.posts[to].send(Command::Serve(Handed { io, up, load, permit })));
+    }
+
+    fn serve(&self, conn: Accepted) {
+        tokio::task::spawn_local(outbound::serve(self.hub.clone(), self.shared.metrics.clone(), conn));
+    }
+
+    /// Evidence of the services whose watch lives here.
+    fn watch_services(self: &Rc<Self>) {
+        let workers = self.posts.len();
+        for (i, inbound) in self.shared.inbounds.iter().enumerate().filter(|(i, _)| i % workers == self.index) {
+            let watch = ServiceWatch::new(inbound.stats.clone(), self.shared.watch.clone());
+            tokio::task::spawn_local(watch_service(i, watch, inbound.clone(), self.posts.clone()));
+        }
+    }
+
+    async fn read_mail(&self, mut mail: UnboundedReceiver<Command>) {
+        while let Some(command) = mail.recv().await {
+            match command {
+                Command::Upstream(msg) => self.hub.receive(clock::now(), msg),
+                Command::Serve(h) => {
+                    if let Ok(io) = TcpStream::from_std(h.io) {
+                        self.serve(Accepted { io, up: h.up, load: h.load, permit: h.permit });
+                    }
+                }
+                Command::Vouch(i) => self.acceptor.vouch_changed(i),
+                Command::Announce(d, reason) => self.acceptor.announce(d, &reason),
+                Command::Drain(deadline) => self.acceptor.drain(deadline),
+                Command::Refresh(done) => {
+                    self.hub.refresh(clock::now());
+                    // Nobody waits any more: nobody is told.
+                    let _ = done.try_send(());
+                }
+                Command::Stop => return,
+            }
+        }
+    }
+}
+
+fn spawn_listener(l: StdListener, what: &'static str, take: impl FnMut(TcpStream, SocketAddr) + 'static) {
+    match TcpListener::from_std(l) {
+        Ok(l) => {
+            tokio::task::spawn_local(async move { accept_loop(l, what, take).await });
+        }
+        Err(e) => tracing::error!(listener = what, error = %e, "a worker cannot listen"),
+    }
+}
+
+async fn watch_service(
+    index: usize,
+    mut watch: ServiceWatch,
+    inbound: Arc<Inbound>,
+    posts: Vec<UnboundedSender<Command>>,
+) {
+    let tell = |posts: &[UnboundedSender<Command>]| {
+        for p in posts {
+            drop(p.send(Command::Vouch(index)));
+        }
+    };
+    let mut explained = Stamp::ZERO;
+    let mut again = 0;
+    let mut next_again = Stamp::NEVER;
+    loop {
+        let due = watch.next_due(clock::now()).min(next_again);
+        tokio::select! {
+            () = inbound.stats.kick.notified() => {}
+            () = tokio::time::sleep_until(clock::instant(due)) => {}
+        }
+        let now = clock::now();
+        let changed = watch.sample(now);
+        if changed.is_some() || now.since(explained) > EXPLAIN_EVERY {
+            explained = now;
+            *inbound.explain.lock().unwrap_or_else(PoisonError::into_inner) = explained_as(&watch, now);
+        }
+        if let Some(vouch) = changed {
+            if !matches!(vouch, Vouch::Working | Vouch::Idle) {
+                tracing::info!(inbound = inbound.params.name, vouch = vouch.name(), seen = explained_as(&watch, now), "vouch");
+            }
+            tell(&posts);
+            again = if vouch == Vouch::Running { RUNNING_BEATS.0 } else { 0 };
+            next_again = if again > 0 { now + RUNNING_BEATS.1 } else { Stamp::NEVER };
+        } else if now >= next_again {
+            tell(&posts);
+            again -= 1;
+            next_again = if again > 0 { now + RUNNING_BEATS.1 } else { Stamp::NEVER };
+        }
+    }
+}
+
+/// The evidence behind a vouch, as JSON.
+fn explained_as(watch: &ServiceWatch, now: Stamp) -> String {
+    serde_json::to_string(&watch.explain(now)).unwrap_or_default()
+}
+
+/// Adds a worker's cells to the shared metrics.
+struct ToMetrics(Arc<Metrics>);
+
+impl Sink for ToMetrics {
+    fn flush(&self, c: &Counters, buffered: usize) {
+        for (dir, direction) in [(Dir::In, Direction::In), (Dir::Out, Direction::Out)] {
+            for (k, kind) in FrameKind::ALL.iter().enumerate() {
+                let frames = c.frames[dir as usize][k].take();
+                let bytes = c.bytes[dir as usize][k].take();
+                if frames > 0 || bytes > 0 {
+                    self.0.frames.add(direction, *kind, frames, bytes);
+                }
+            }
+            self.0.payload(direction, c.payload[dir as usize].take());
+        }
+        self.0.beats_saved.inc_by(c.saved.take());
+        self.0.discarded_frames.inc_by(c.discarded.take());
+        let before = c.buffered.replace(buffered);
+        self.0.buffered_bytes.add(buffered as i64 - before as i64);
+    }
+
+    fn lateness(&self, late: Duration) {
+        self.0.own_stalled(late);
+    }
+}

@@ -1,0 +1,158 @@
+//! Wiring only: configuration to parameters, threads, listeners, signals, the order of the end. The one place that
+//! knows every stage; no judgement lives here.
+//!
+//! Threads: one per worker (listeners, links, streams, judgement) and this one (admin port, signals).
+
+mod control;
+mod data;
+mod params;
+mod report;
+mod stop;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::admin;
+use crate::admin::events::EventLog;
+use crate::config::Config;
+use crate::metrics::{BuildInfo, Metrics};
+use crate::proxy::accept;
+use control::App;
+use data::{Command, Listeners, WorkerSeed};
+
+/// Why the sidecar could not start or stopped by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A listener could not be made.
+    #[error("cannot listen on {addr} ({what}): {source}")]
+    Listen {
+        /// Where.
+        addr: SocketAddr,
+        /// For whom.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A thread or runtime could not be made.
+    #[error("cannot start: {0}")]
+    Start(#[from] io::Error),
+    /// A worker thread panicked.
+    #[error("a worker stopped by a defect; see the log")]
+    Worker,
+}
+
+/// How the program changes its log level.
+pub type SetLevel = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
+/// Runs the sidecar until it is told to stop.
+pub fn run(config: Config, set_level: SetLevel) -> Result<(), RunError> {
+    raise_file_limit(&config);
+    let seed = random_seed()?;
+    let metrics = Metrics::new(BuildInfo::current());
+    let events = EventLog::new();
+    let admin_listener = listen(config.admin.listen, "admin")?;
+    let public = config.admin.public.map(|a| listen(a, "admin.public")).transpose()?;
+    let listeners = Listeners::bind(&config)?;
+    let shared = params::Shared::build(&config, seed, &metrics, &events);
+    shared.note_addresses(listeners.addresses(&config));
+    let (workers, posts) = start_workers(&config, seed, &listeners, &shared)?;
+    let app = Arc::new(App::new(config, shared, posts, metrics, events, set_level));
+    log_start(&app, &admin_listener, public.as_ref());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(stop::until_stopped(app.clone(), admin_listener, public));
+    app.stop_workers();
+    join(workers)?;
+    result
+}
+
+fn listen(addr: SocketAddr, what: &str) -> Result<TcpListener, RunError> {
+    accept::listen(addr).map_err(|source| RunError::Listen { addr, what: what.to_owned(), source })
+}
+
+type Posts = Vec<UnboundedSender<Command>>;
+
+fn start_workers(
+    config: &Config,
+    seed: u64,
+    listeners: &Listeners,
+    shared: &Arc<params::Shared>,
+) -> Result<(Vec<JoinHandle<()>>, Posts), RunError> {
+    let n = config.node.workers;
+    let (posts, boxes): (Vec<_>, Vec<_>) = (0..n).map(|_| tokio::sync::mpsc::unbounded_channel()).unzip();
+    let mut threads = Vec::new();
+    for (index, mail) in boxes.into_iter().enumerate() {
+        let worker = WorkerSeed {
+            index,
+            seed: seed.rotate_left(index as u32) ^ 0x9e37_79b9_7f4a_7c15,
+            listeners: listeners.for_worker()?,
+            shared: shared.clone(),
+            posts: posts.clone(),
+            mail,
+        };
+        let name = format!("sb-worker-{index}");
+        threads.push(std::thread::Builder::new().name(name).spawn(move || data::run(worker))?);
+    }
+    Ok((threads, posts))
+}
+
+fn join(workers: Vec<JoinHandle<()>>) -> Result<(), RunError> {
+    let mut all_well = true;
+    for w in workers {
+        all_well &= w.join().is_ok();
+    }
+    if all_well { Ok(()) } else { Err(RunError::Worker) }
+}
+
+fn random_seed() -> io::Result<u64> {
+    let mut b = [0u8; 8];
+    rustix::rand::getrandom(&mut b[..], rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_ne_bytes(b))
+}
+
+/// Two descriptors per connection, and some for links, logs and /proc.
+fn raise_file_limit(config: &Config) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let want = config.limits.connections as u64 * 2 + 1024;
+    let have = getrlimit(Resource::Nofile);
+    let most = have.maximum.unwrap_or(u64::MAX);
+    let new = Rlimit { current: Some(want.max(have.current.unwrap_or(0)).min(most)), maximum: have.maximum };
+    if setrlimit(Resource::Nofile, new).is_err() || most < want {
+        tracing::warn!(limit = most, wanted = want,
+            "the limit of open files is below limits.connections: raise `ulimit -n` or lower the key");
+    }
+}
+
+fn log_start(app: &App, admin: &TcpListener, public: Option<&TcpListener>) {
+    let at = |l: &TcpListener| l.local_addr().map(|a| a.to_string()).unwrap_or_default();
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        node = app.config.node.id,
+        incarnation = format!("{:016x}", app.shared.common.incarnation),
+        workers = app.config.node.workers,
+        admin = at(admin),
+        public = public.map(at),
+        "sidebeat runs"
+    );
+    for (what, addr) in app.shared.addresses() {
+        tracing::info!(listener = what, addr = %addr, "listens");
+    }
+}
+
+/// Serves the admin port until `done`.
+async fn serve_admin(app: Arc<App>, admin: TcpListener, public: Option<TcpListener>, done: impl Future<Output = ()>) {
+    let main = tokio::net::TcpListener::from_std(admin);
+    let public = public.map(tokio::net::TcpListener::from_std).transpose();
+    match (main, public) {
+        (Ok(main), Ok(public)) => {
+            admin::serve(main, public, app.clone(), app.metrics.clone(), app.events.clone(), done).await;
+        }
+        (Err(e), _) | (_, Err(e)) => {
+            tracing::error!(error = %e, "no admin port");
+            done.await;
+        }
+    }
+}

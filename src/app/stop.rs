@@ -1,0 +1,102 @@
+//! Signals and the order of the end: readiness off and GOAWAY first, then what is open, then the process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use super::control::App;
+use super::{RunError, serve_admin};
+use crate::admin::Control;
+use crate::clock;
+
+/// How often the drain looks whether anything is still open.
+const LOOK: Duration = Duration::from_millis(50);
+/// Least time of a drain: load balancers must see readiness go before the listeners go.
+const LEAST: Duration = Duration::from_millis(200);
+
+/// Serves the admin port until a signal ended the sidecar in order.
+pub(super) async fn until_stopped(
+    app: Arc<App>,
+    admin: std::net::TcpListener,
+    public: Option<std::net::TcpListener>,
+) -> Result<(), RunError> {
+    let (done, mut seen) = watch::channel(false);
+    let serving = serve_admin(app.clone(), admin, public, async move {
+        // The sender is dropped only at the end of the process: as good as "done".
+        drop(seen.wait_for(|d| *d).await);
+    });
+    let signals = async {
+        let result = signals(&app).await;
+        done.send_replace(true);
+        result
+    };
+    let ((), result) = tokio::join!(serving, signals);
+    result
+}
+
+struct Signals {
+    term: Signal,
+    int: Signal,
+    hup: Signal,
+    usr1: Signal,
+}
+
+async fn signals(app: &Arc<App>) -> Result<(), RunError> {
+    let mut s = Signals {
+        term: signal(SignalKind::terminate())?,
+        int: signal(SignalKind::interrupt())?,
+        hup: signal(SignalKind::hangup())?,
+        usr1: signal(SignalKind::user_defined1())?,
+    };
+    loop {
+        tokio::select! {
+            _ = s.int.recv() => {
+                tracing::info!("SIGINT: stops now");
+                return Ok(());
+            }
+            _ = s.term.recv() => return drain(app, &mut s, "SIGTERM").await,
+            () = app.drain_asked.notified() => return drain(app, &mut s, "POST /drain").await,
+            _ = s.hup.recv() => {
+                tracing::warn!("SIGHUP: reloading is not built yet; restart to apply a new configuration");
+            }
+            _ = s.usr1.recv() => log_state(app),
+            () = tokio::time::sleep(Duration::from_secs(1)) => {
+                if !app.live() {
+                    return Err(RunError::Worker);
+                }
+            }
+        }
+    }
+}
+
+async fn drain(app: &Arc<App>, s: &mut Signals, why: &str) -> Result<(), RunError> {
+    app.begin_drain();
+    let begun = clock::now();
+    let deadline = begun + app.config.drain_deadline;
+    tracing::info!(why, open = app.open_connections(), deadline_s = app.config.drain_deadline.as_secs_f64(),
+        "draining");
+    loop {
+        tokio::select! {
+            _ = s.int.recv() => break tracing::info!("SIGINT: stops now"),
+            _ = s.term.recv() => break tracing::info!("second SIGTERM: stops now"),
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        let now = clock::now();
+        if app.open_connections() == 0 && now.since(begun) >= LEAST {
+            break tracing::info!("drained");
+        }
+        if now >= deadline {
+            break tracing::warn!(open = app.open_connections(), "drain deadline: what is open is cut");
+        }
+    }
+    Ok(())
+}
+
+fn log_state(app: &App) {
+    match serde_json::to_string(&app.status()) {
+        Ok(json) => tracing::info!(status = json, "state"),
+        Err(e) => tracing::warn!(error = %e, "state"),
+    }
+}

@@ -1,0 +1,249 @@
+//! What arrives on a link, frame by frame. Peer input ends a stream or the link, never the process.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::stream::{Ended, Stream};
+use super::{Link, Lost};
+use crate::stamp::Stamp;
+use crate::wire::{self, Event, Frame, HEADER_LEN, Kind};
+use crate::worker::Dir;
+
+/// Control frames a peer may send in each tenth of a second: far more than any honest peer, CREDIT and OPEN of
+/// thousands of streams included.
+const CONTROL_BUDGET: u32 = 50_000;
+const BUDGET_TIME: Duration = Duration::from_millis(100);
+/// An announced pause is believed for this long at most (detection.md section 2).
+const MAINTENANCE_MAX: Duration = Duration::from_secs(30);
+
+impl Link {
+    /// Decodes and acts. Bytes of a frame that is not complete are kept by the decoder.
+    pub(super) fn take_bytes(self: &Rc<Self>, bytes: &[u8], now: Stamp) -> Result<(), Lost> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if let Some(j) = &mut *self.judge.borrow_mut() {
+            j.heard(now);
+        }
+        self.side.heard(now);
+        let mut decoder = self.decoder.borrow_mut();
+        let mut input = bytes;
+        let mut data = 0u64;
+        let result = loop {
+            match decoder.next(&mut input) {
+                Ok(Some(event)) => {
+                    if let Event::Data { bytes, .. } = &event {
+                        data += bytes.len() as u64;
+                    }
+                    if let Err(how) = self.event(event, now) {
+                        break Err(how);
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(e) => break Err(Lost::Protocol(e.label())),
+            }
+        };
+        drop(decoder);
+        if data > 0 {
+            self.w.counters.frame(Dir::In, Kind::Data.metric_index(), 0, data);
+            let got = &self.w.counters.payload[Dir::In as usize];
+            got.set(got.get() + data);
+            self.pace.borrow_mut().bytes(now, !self.conf.dialer);
+            self.side.used(self.id, now);
+        }
+        result?;
+        self.settle(now);
+        Ok(())
+    }
+
+    fn event(self: &Rc<Self>, event: Event<'_>, now: Stamp) -> Result<(), Lost> {
+        match event {
+            Event::Data { stream, bytes, first, .. } => {
+                if first {
+                    self.count(Dir::In, Kind::Data, HEADER_LEN);
+                }
+                self.data(stream, bytes, now)
+            }
+            Event::Frame(frame) => {
+                self.count(Dir::In, frame.kind(), HEADER_LEN);
+                self.within_budget(now)?;
+                self.frame(frame, now)
+            }
+            Event::Skipped { len, .. } => {
+                self.w.counters.frame(Dir::In, 11, 1, u64::from(len) + HEADER_LEN as u64);
+                self.within_budget(now)
+            }
+        }
+    }
+
+    fn within_budget(&self, now: Stamp) -> Result<(), Lost> {
+        let (since, used) = self.control_budget.get();
+        if now.since(since) > BUDGET_TIME {
+            self.control_budget.set((now, 1));
+            return Ok(());
+        }
+        self.control_budget.set((since, used + 1));
+        if used > CONTROL_BUDGET { Err(Lost::Protocol("control_flood")) } else { Ok(()) }
+    }
+
+    fn stream(&self, id: u32) -> Result<Option<Rc<Stream>>, Lost> {
+        let found = self.streams.borrow().get(&id).cloned();
+        if found.is_none() {
+            if id > self.last_stream.get() {
+                return Err(Lost::Protocol("unknown_stream"));
+            }
+            self.w.counters.discarded.set(self.w.counters.discarded.get() + 1);
+        }
+        Ok(found)
+    }
+
+    fn data(&self, id: u32, bytes: &[u8], now: Stamp) -> Result<(), Lost> {
+        if let Some(s) = self.stream(id)? {
+            s.deliver(bytes, now);
+        }
+        Ok(())
+    }
+
+    fn frame(self: &Rc<Self>, frame: Frame, now: Stamp) -> Result<(), Lost> {
+        match frame {
+            Frame::Open { stream, service } => return self.on_open(stream, &service, now),
+            Frame::Opened { stream } => {
+                if let Some(s) = self.stream(stream)? {
+                    s.opened();
+                }
+            }
+            Frame::OpenFailed { stream, errno, .. } => {
+                if let Some(s) = self.stream(stream)? {
+                    self.forget_stream(stream);
+                    s.end(Ended::OpenFailed(errno));
+                }
+            }
+            Frame::Credit { stream, bytes } => {
+                if let Some(s) = self.stream(stream)? {
+                    self.pressure.borrow_mut().unblock(stream);
+                    if !s.granted(bytes) {
+                        return Err(Lost::Protocol("absurd_credit"));
+                    }
+                }
+            }
+            Frame::Fin { stream } => {
+                if let Some(s) = self.stream(stream)? {
+                    s.fin();
+                }
+            }
+            Frame::Reset { stream, .. } => {
+                if let Some(s) = self.stream(stream)? {
+                    self.forget_stream(stream);
+                    s.end(Ended::PeerReset);
+                }
+            }
+            Frame::Beat(beat) => self.on_beat(&beat, now),
+            Frame::Challenge { nonce } => self.answer(nonce, now),
+            Frame::Answer { nonce, beat } => self.on_answer(nonce, &beat, now),
+            Frame::Backpressure(b) => {
+                self.promised(now, b.promise_ms);
+                if let Some(j) = &mut *self.judge.borrow_mut() {
+                    j.backpressure(now, b.active, ms(b.promise_ms));
+                }
+                self.side.backpressure(now, b.active);
+            }
+            Frame::Maintenance(m) => {
+                self.promised(now, m.promise_ms);
+                let d = Duration::from_millis(u64::from(m.for_ms)).min(MAINTENANCE_MAX);
+                self.side.maintenance(now, d);
+            }
+            Frame::Goaway { deadline_ms } => {
+                self.goaway.set(true);
+                self.side.goaway(self, now, Duration::from_millis(u64::from(deadline_ms)));
+            }
+            Frame::Hello(_) | Frame::Welcome(_) | Frame::Refuse { .. } => {
+                return Err(Lost::Protocol("late_handshake"));
+            }
+        }
+        Ok(())
+    }
+
+    fn on_open(self: &Rc<Self>, id: u32, service: &str, now: Stamp) -> Result<(), Lost> {
+        if self.conf.dialer {
+            return Err(Lost::Protocol("open_from_acceptor"));
+        }
+        if id <= self.last_stream.get() {
+            return Err(Lost::Protocol("stream_reused"));
+        }
+        self.last_stream.set(id);
+        let stream = Stream::new(id, self.clone(), None, false, now);
+        if self.streams.borrow().len() >= self.conf.streams_max {
+            stream.refuse(EMFILE, "too many streams on this link");
+            return Ok(());
+        }
+        self.streams.borrow_mut().insert(id, stream.clone());
+        if self.side.open(self, &stream, service) { Ok(()) } else { Err(Lost::Protocol("no_opens_here")) }
+    }
+
+    fn promised(&self, now: Stamp, promise_ms: u16) {
+        if promise_ms == 0 {
+            return;
+        }
+        if let Some(j) = &mut *self.judge.borrow_mut() {
+            j.promised(now, ms(promise_ms));
+        }
+    }
+
+    fn on_beat(self: &Rc<Self>, beat: &wire::Beat, now: Stamp) {
+        let sent = {
+            let mut b = self.beats.borrow_mut();
+            let newer = beat.seq.wrapping_sub(b.heard_seq) as i32 > 0;
+            if newer {
+                b.heard_seq = beat.seq;
+                b.heard_at = now;
+            }
+            if newer { b.sent_at(beat.heard_seq) } else { None }
+        };
+        let age = Duration::from_micros(u64::from(beat.heard_age_us));
+        if let Some(sent) = sent {
+            self.rtt_sample(now.since(sent).saturating_sub(age));
+        }
+        if let Some(j) = &mut *self.judge.borrow_mut() {
+            if beat.flags.own_stall {
+                j.peer_stalled(now);
+            }
+            if beat.heard_seq != 0 {
+                j.peer_view(now, age);
+            }
+        }
+        self.promised(now, beat.promise_ms);
+        self.side.beat(self, now, beat);
+    }
+
+    fn rtt_sample(&self, d: Duration) {
+        if let Some(j) = &mut *self.judge.borrow_mut() {
+            j.rtt_sample(d);
+        }
+        let mut b = self.beats.borrow_mut();
+        b.rtt = if b.rtt.is_zero() || d < b.rtt { d } else { (b.rtt * 15 + d) / 16 };
+    }
+
+    fn answer(self: &Rc<Self>, nonce: u64, now: Stamp) {
+        let beat = self.make_beat(now, false);
+        self.send_control(&Frame::Answer { nonce, beat });
+    }
+
+    fn on_answer(self: &Rc<Self>, nonce: u64, beat: &wire::Beat, now: Stamp) {
+        let (asked, at) = self.asked.get();
+        if asked == nonce && at != Stamp::ZERO {
+            self.rtt_sample(now.since(at));
+            if let Some(j) = &mut *self.judge.borrow_mut() {
+                j.challenge_answered(now);
+            }
+            self.asked.set((0, Stamp::ZERO));
+        }
+        self.on_beat(beat, now);
+    }
+}
+
+/// errno of "no more streams".
+const EMFILE: u16 = 24;
+
+fn ms(n: u16) -> Duration {
+    Duration::from_millis(u64::from(n))
+}

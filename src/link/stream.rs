@@ -1,0 +1,444 @@
+//! One application connection on a link: bytes from the socket to frames, under credit, and back.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::credit::{RecvWindow, SendCredit};
+use super::{Link, Meter};
+use crate::clock;
+use crate::stamp::Stamp;
+use crate::wire::{Frame, ResetReason};
+
+/// First bytes of a stream kept until the service accepted, so that they can go to another endpoint instead.
+const REPLAY_MAX: usize = 64 * 1024;
+
+/// How a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// FIN both ways, every byte delivered.
+    Done,
+    /// The local application reset it.
+    AppReset,
+    /// The peer reset it.
+    PeerReset,
+    /// The service did not accept: errno.
+    OpenFailed(u16),
+    /// The link ended under it.
+    LinkLost,
+    /// The endpoint was taken out.
+    Cut,
+    /// The peer broke the rules of the stream.
+    Protocol,
+}
+
+impl Ended {
+    /// Value of the metric label `reason`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Ended::Done => "fin",
+            Ended::AppReset => "rst_local",
+            Ended::PeerReset => "rst",
+            Ended::OpenFailed(_) => "refused",
+            Ended::LinkLost => "link_lost",
+            Ended::Cut => "failed",
+            Ended::Protocol => "protocol",
+        }
+    }
+}
+
+/// See the module.
+pub struct Stream {
+    /// Id on the link.
+    pub id: u32,
+    link: Rc<Link>,
+    io: RefCell<Option<TcpStream>>,
+    flow: RefCell<Flow>,
+    meter: RefCell<Option<Box<dyn Meter>>>,
+    waker: RefCell<Option<Waker>>,
+    /// In the link's queue for room.
+    pub(super) waiting: Cell<bool>,
+    ended: Cell<Option<Ended>>,
+}
+
+struct Flow {
+    credit: SendCredit,
+    window: RecvWindow,
+    pending: VecDeque<Bytes>,
+    pending_len: usize,
+    fin_in: bool,
+    fin_delivered: bool,
+    fin_out: bool,
+    opened: bool,
+    replay: Option<Vec<u8>>,
+}
+
+impl Stream {
+    pub(super) fn new(id: u32, link: Rc<Link>, io: Option<TcpStream>, dialer: bool, now: Stamp) -> Rc<Stream> {
+        let initial = link.conf.initial_credit;
+        let flow = Flow {
+            credit: SendCredit::new(link.conf.peer_credit),
+            window: RecvWindow::new(initial, now),
+            pending: VecDeque::new(),
+            pending_len: 0,
+            fin_in: false,
+            fin_delivered: false,
+            fin_out: false,
+            opened: !dialer,
+            replay: dialer.then(Vec::new),
+        };
+        Rc::new(Stream {
+            id,
+            link,
+            io: RefCell::new(io),
+            flow: RefCell::new(flow),
+            meter: RefCell::default(),
+            waker: RefCell::default(),
+            waiting: Cell::new(false),
+            ended: Cell::new(None),
+        })
+    }
+
+    /// Who watches the application connection.
+    pub fn set_meter(&self, meter: Box<dyn Meter>) {
+        *self.meter.borrow_mut() = Some(meter);
+    }
+
+    /// The service accepted (acceptor's side): from here on bytes flow.
+    pub fn attach(&self, io: TcpStream) {
+        *self.io.borrow_mut() = Some(io);
+        self.link.send_control(&Frame::Opened { stream: self.id });
+        self.wake();
+    }
+
+    /// The service did not accept (acceptor's side).
+    pub fn refuse(&self, errno: u16, text: &str) {
+        self.link.send_control(&Frame::OpenFailed { stream: self.id, errno, text: text.to_owned() });
+        self.end(Ended::OpenFailed(errno));
+        self.link.forget_stream(self.id);
+    }
+
+    /// The application's socket and the bytes that never reached a service, after `OpenFailed` or a link that was
+    /// lost before the service accepted. None if bytes may have reached one.
+    pub fn take_back(&self) -> Option<(TcpStream, Vec<u8>)> {
+        let mut flow = self.flow.borrow_mut();
+        if flow.opened {
+            return None;
+        }
+        let first = flow.replay.take()?;
+        let io = self.io.borrow_mut().take()?;
+        Some((io, first))
+    }
+
+    /// Bytes buffered for the application.
+    pub fn buffered(&self) -> usize {
+        self.flow.borrow().pending_len
+    }
+
+    fn wake(&self) {
+        if let Some(w) = &*self.waker.borrow() {
+            w.wake_by_ref();
+        }
+    }
+
+    /// Runs the stream until it ends; the link forgets it then. Cancel safe: dropping it resets the stream.
+    pub async fn run(self: Rc<Self>) -> Ended {
+        let guard = Abandon(&self);
+        let ended = std::future::poll_fn(|cx| self.poll(cx)).await;
+        std::mem::forget(guard);
+        self.finish(ended);
+        ended
+    }
+
+    fn finish(&self, ended: Ended) {
+        self.link.forget_stream(self.id);
+        let mut flow = self.flow.borrow_mut();
+        self.link.unbuffer(flow.pending_len);
+        flow.pending.clear();
+        flow.pending_len = 0;
+        let retry = matches!(ended, Ended::OpenFailed(_) | Ended::LinkLost) && !flow.opened;
+        if ended != Ended::Done && !retry {
+            self.reset_app();
+        }
+    }
+
+    /// RST instead of FIN when the socket is dropped.
+    fn reset_app(&self) {
+        if let Some(io) = self.io.borrow_mut().take() {
+            // A socket that cannot be told is already gone.
+            let _ = SockRef::from(&io).set_linger(Some(Duration::ZERO));
+        }
+    }
+
+    fn poll(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<Ended> {
+        if let Some(e) = self.ended.get() {
+            return Poll::Ready(e);
+        }
+        {
+            let mut w = self.waker.borrow_mut();
+            if !w.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+                *w = Some(cx.waker().clone());
+            }
+        }
+        if self.io.borrow().is_none() {
+            return Poll::Pending;
+        }
+        self.poll_to_app(cx);
+        self.poll_from_app(cx);
+        if let Some(e) = self.ended.get() {
+            return Poll::Ready(e);
+        }
+        let flow = self.flow.borrow();
+        if flow.fin_out && flow.fin_delivered { Poll::Ready(Ended::Done) } else { Poll::Pending }
+    }
+
+    // === towards the application ===
+
+    /// Bytes of a DATA frame. Written at once where nothing waits; the rest is kept under the window.
+    pub(super) fn deliver(&self, bytes: &[u8], now: Stamp) {
+        let mut flow = self.flow.borrow_mut();
+        if flow.fin_in || !flow.window.arrived(bytes.len()) {
+            drop(flow);
+            self.link.reset_stream(self, ResetReason::Protocol);
+            self.end(Ended::Protocol);
+            return;
+        }
+        let mut rest = bytes;
+        if flow.pending.is_empty()
+            && let Some(io) = &*self.io.borrow()
+        {
+            match io.try_write(rest) {
+                Ok(n) => {
+                    self.drained(&mut flow, n, now);
+                    rest = &rest[n..];
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => {
+                    drop(flow);
+                    return self.app_failed(now);
+                }
+            }
+        }
+        if !rest.is_empty() {
+            flow.pending.push_back(Bytes::copy_from_slice(rest));
+            flow.pending_len += rest.len();
+            self.link.buffer(rest.len());
+            drop(flow);
+            self.wake();
+        }
+    }
+
+    /// The peer will send no more.
+    pub(super) fn fin(&self) {
+        let mut flow = self.flow.borrow_mut();
+        flow.fin_in = true;
+        if flow.pending.is_empty() && self.io.borrow().is_some() {
+            self.shut(&mut flow);
+        }
+        drop(flow);
+        self.wake();
+    }
+
+    fn shut(&self, flow: &mut Flow) {
+        flow.fin_delivered = true;
+        if let Some(io) = &*self.io.borrow() {
+            // Not connected any more: the read side will say so.
+            let _ = SockRef::from(io).shutdown(Shutdown::Write);
+        }
+    }
+
+    fn drained(&self, flow: &mut Flow, n: usize, now: Stamp) {
+        if let Some(m) = &*self.meter.borrow() {
+            m.taken(now, n);
+        }
+        let max = self.link.window_max();
+        if let Some(bytes) = flow.window.drained(n, now, self.link.rtt(), max) {
+            self.link.send_control(&Frame::Credit { stream: self.id, bytes });
+        }
+    }
+
+    fn poll_to_app(&self, cx: &mut Context<'_>) {
+        loop {
+            let mut flow = self.flow.borrow_mut();
+            let Some(front) = flow.pending.front() else {
+                if flow.fin_in && !flow.fin_delivered {
+                    self.shut(&mut flow);
+                }
+                return;
+            };
+            let io = self.io.borrow();
+            let Some(io) = &*io else { return };
+            match io.poll_write_ready(cx) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => {
+                    drop(flow);
+                    return self.app_failed(clock::now());
+                }
+            }
+            match io.try_write(front) {
+                Ok(n) => {
+                    if let Some(front) = flow.pending.front_mut() {
+                        front.advance(n);
+                        if front.is_empty() {
+                            flow.pending.pop_front();
+                        }
+                    }
+                    flow.pending_len -= n;
+                    self.link.unbuffer(n);
+                    self.drained(&mut flow, n, clock::now());
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => {
+                    drop(flow);
+                    return self.app_failed(clock::now());
+                }
+            }
+        }
+    }
+
+    // === from the application ===
+
+    fn poll_from_app(self: &Rc<Self>, cx: &mut Context<'_>) {
+        let mut taken = 0;
+        let quantum = self.link.quantum();
+        loop {
+            if self.ended.get().is_some() || self.flow.borrow().fin_out {
+                return;
+            }
+            if !self.link.has_room(self) {
+                return;
+            }
+            let credit = self.flow.borrow().credit.left();
+            if credit == 0 {
+                let since = self.flow.borrow_mut().credit.block(clock::now());
+                self.link.blocked(self.id, since);
+                return;
+            }
+            if taken >= quantum {
+                // Others get their turn first.
+                cx.waker().wake_by_ref();
+                return;
+            }
+            let want = credit.min(quantum - taken);
+            match self.poll_read_once(cx, want) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(0)) => return self.app_fin(),
+                Poll::Ready(Ok(n)) => taken += n,
+                Poll::Ready(Err(_)) => return self.app_failed(clock::now()),
+            }
+        }
+    }
+
+    fn poll_read_once(&self, cx: &mut Context<'_>, want: usize) -> Poll<io::Result<usize>> {
+        let mut io = self.io.borrow_mut();
+        let Some(io) = io.as_mut() else { return Poll::Pending };
+        // Nothing to read: take no buffer.
+        ready!(io.poll_read_ready(cx))?;
+        let mut out = self.link.out.borrow_mut();
+        let mut buf = ReadBuf::new(out.room(want));
+        ready!(Pin::new(io).poll_read(cx, &mut buf))?;
+        let n = buf.filled().len();
+        if n == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        let mut flow = self.flow.borrow_mut();
+        if !flow.opened {
+            let read = buf.filled();
+            let fits = flow.replay.as_ref().is_some_and(|r| r.len() + n <= REPLAY_MAX);
+            match &mut flow.replay {
+                Some(replay) if fits => replay.extend_from_slice(read),
+                other => *other = None,
+            }
+        }
+        flow.credit.spend(n);
+        out.commit_data(self.id, n);
+        drop(out);
+        let now = clock::now();
+        self.link.sent_data(now, n);
+        if let Some(m) = &*self.meter.borrow() {
+            m.sent(now, n);
+        }
+        Poll::Ready(Ok(n))
+    }
+
+    /// Sends bytes that were read before this stream existed (a retry on another endpoint).
+    pub(super) fn send_first(&self, first: &[u8], now: Stamp) {
+        let mut flow = self.flow.borrow_mut();
+        let n = first.len().min(flow.credit.left());
+        debug_assert_eq!(n, first.len(), "the first bytes fit the initial credit");
+        flow.credit.spend(n);
+        if let Some(r) = &mut flow.replay {
+            r.extend_from_slice(&first[..n]);
+        }
+        self.link.out.borrow_mut().append_data(self.id, &first[..n]);
+        self.link.sent_data(now, n);
+    }
+
+    fn app_fin(&self) {
+        self.flow.borrow_mut().fin_out = true;
+        if let Some(m) = &*self.meter.borrow() {
+            m.ended(clock::now(), false);
+        }
+        self.link.send_ordered(&Frame::Fin { stream: self.id });
+    }
+
+    fn app_failed(&self, now: Stamp) {
+        if self.ended.get().is_some() {
+            return;
+        }
+        if let Some(m) = &*self.meter.borrow() {
+            m.ended(now, true);
+        }
+        self.link.reset_stream(self, ResetReason::Rst);
+        self.end(Ended::AppReset);
+    }
+
+    // === events of the link ===
+
+    pub(super) fn opened(&self) {
+        let mut flow = self.flow.borrow_mut();
+        flow.opened = true;
+        flow.replay = None;
+    }
+
+    pub(super) fn granted(&self, bytes: u32) -> bool {
+        let ok = self.flow.borrow_mut().credit.grant(bytes);
+        self.wake();
+        ok
+    }
+
+    /// Ends the stream with `why`; its task cleans up.
+    pub(super) fn end(&self, why: Ended) {
+        if self.ended.get().is_none() {
+            self.ended.set(Some(why));
+            self.wake();
+        }
+    }
+
+    pub(super) fn has_room_now(&self) {
+        self.waiting.set(false);
+        self.wake();
+    }
+}
+
+/// A stream whose task was dropped is reset, so that the peer does not wait for it.
+struct Abandon<'a>(&'a Rc<Stream>);
+
+impl Drop for Abandon<'_> {
+    fn drop(&mut self) {
+        let s = self.0;
+        s.link.reset_stream(s, ResetReason::Shutdown);
+        s.finish(Ended::Cut);
+    }
+}

@@ -1,0 +1,154 @@
+//! The deadlines of a link: beats that fall due, judgement, backpressure. One entry in the worker's wheel at a time.
+
+use std::rc::Rc;
+
+use super::Link;
+use super::driver::millis16;
+use super::pressure::Tell;
+use crate::clock;
+use crate::detector::{Facts, Output};
+use crate::stamp::Stamp;
+use crate::sys;
+use crate::verdict::State;
+use crate::wire::{Backpressure, Frame};
+use crate::worker::Timed;
+
+impl Timed for Link {
+    fn on_timer(self: Rc<Self>, at: Stamp, now: Stamp) {
+        if at != self.scheduled.get() {
+            return;
+        }
+        self.scheduled.set(Stamp::NEVER);
+        if self.is_lost() {
+            return;
+        }
+        self.judge_now(now);
+        let due = self.pace.borrow().beat_due();
+        if now >= due.min(self.pressure.borrow().next_due()) {
+            self.tell_pressure(now);
+        }
+        // A socket that takes nothing gets no second beat on top of the first.
+        if now >= due && !self.want_beat.replace(true) {
+            self.wake();
+        }
+        self.reschedule();
+    }
+
+    fn own_stall(&self, from: Stamp, to: Stamp) {
+        if let Some(j) = &mut *self.judge.borrow_mut() {
+            j.own_stall(from, to);
+        }
+        if to.since(from) > std::time::Duration::from_millis(100) {
+            self.want_beat.set(true);
+            self.wake();
+        }
+    }
+}
+
+impl Link {
+    /// Puts the earliest deadline into the wheel, if it is earlier than what is there.
+    pub(super) fn reschedule(&self) {
+        let beat = if self.want_beat.get() { Stamp::NEVER } else { self.pace.borrow().beat_due() };
+        let judge = self.judge.borrow().as_ref().map_or(Stamp::NEVER, |j| j.next_due().0);
+        let due = beat.min(judge).min(self.pressure.borrow().next_due());
+        self.w.schedule(self.id, due, &self.scheduled);
+    }
+
+    /// The judge shall ask the peer now: healing must not wait for idle beats.
+    pub fn probe(self: &Rc<Self>, now: Stamp) {
+        if let Some(j) = &mut *self.judge.borrow_mut() {
+            j.probe(now);
+        }
+        self.ask_judge(now);
+        self.reschedule();
+    }
+
+    /// After bytes arrived: a judge in doubt may see life at once.
+    pub(super) fn settle(self: &Rc<Self>, now: Stamp) {
+        let doubt = self.judge.borrow().as_ref().is_some_and(|j| j.state() != State::Active);
+        if doubt {
+            self.ask_judge(now);
+        }
+    }
+
+    fn judge_now(self: &Rc<Self>, now: Stamp) {
+        let due = self.judge.borrow().as_ref().map_or(Stamp::NEVER, |j| j.next_due().0);
+        if now < due {
+            return;
+        }
+        // The time before the last empty poll of this very socket: what the kernel holds is heard first.
+        let before = clock::now();
+        self.drain_now();
+        if !self.is_lost() {
+            self.ask_judge(before);
+        }
+    }
+
+    fn ask_judge(self: &Rc<Self>, now: Stamp) {
+        // Bounded: a judge that never rests is a defect, not a reason to hang the worker.
+        for _ in 0..16 {
+            let output = {
+                let mut judge = self.judge.borrow_mut();
+                let Some(j) = judge.as_mut() else { return };
+                j.poll(now, &mut || self.judge_facts())
+            };
+            let Some(output) = output else { return };
+            if matches!(output, Output::Challenge) {
+                self.challenge(now);
+            }
+            self.side.judged(self, now, &output);
+        }
+    }
+
+    fn judge_facts(&self) -> Facts {
+        let bytes = rustix::io::ioctl_fionread(&self.io).unwrap_or(0);
+        let segments = self.data_segments();
+        Facts {
+            unread: bytes > 0 || segments > self.segments_at_doubt.get(),
+            others_heard: self.side.others_heard(self),
+        }
+    }
+
+    /// Data the kernel saw, in order or not. Pure ACKs do not count: the kernel of a stopped peer sends them.
+    fn data_segments(&self) -> u64 {
+        use std::os::fd::AsFd;
+        sys::tcp::tcp_info(self.io.as_fd()).map_or(0, |i| i.bytes_received + u64::from(i.rcv_ooopack.unwrap_or(0)))
+    }
+
+    fn challenge(self: &Rc<Self>, now: Stamp) {
+        let nonce = self.w.random();
+        self.asked.set((nonce, now));
+        self.segments_at_doubt.set(self.data_segments());
+        if let Some(j) = &mut *self.judge.borrow_mut() {
+            j.challenge_sent(now);
+        }
+        // One question at a time in the queue: a full socket must not pile them up.
+        if self.out.borrow().in_batch() && self.out.borrow().has_new() {
+            return;
+        }
+        self.send_control(&Frame::Challenge { nonce });
+    }
+
+    fn tell_pressure(self: &Rc<Self>, now: Stamp) {
+        let occupancy = self.queue_ratio();
+        let told = self.pressure.borrow_mut().evaluate(now, occupancy, self.conf.threshold);
+        let (active, since) = match told {
+            None => return,
+            Some(Tell::Full(since)) => (true, since),
+            Some(Tell::Over(since)) => (false, since),
+        };
+        let promise = self.pace.borrow().next_promise(now, self.side.on_duty(self.id));
+        let frame = Frame::Backpressure(Backpressure {
+            active,
+            occupancy: (occupancy.min(60.0) * 1000.0) as u16,
+            queued: u32::try_from(self.out.borrow().pending()).unwrap_or(u32::MAX),
+            since_ms: u32::try_from(now.since(since).as_millis()).unwrap_or(u32::MAX),
+            promise_ms: millis16(promise),
+        });
+        if self.out.borrow().has_new() && self.out.borrow().in_batch() && active && self.pressure_told.get() {
+            return;
+        }
+        self.pressure_told.set(active);
+        self.send_control(&frame);
+    }
+}

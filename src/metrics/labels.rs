@@ -1,0 +1,206 @@
+//! Pure: no IO, no clock. Every label value that is not a configured name, as closed sets: nothing a peer sends can
+//! make a new series.
+
+macro_rules! label_set {
+    ($(#[$doc:meta])* $set:ident { $($(#[$vdoc:meta])* $name:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $set { $($(#[$vdoc])* $name,)* }
+
+        impl $set {
+            /// All values, in the order of their index; every series of the set is made in advance.
+            pub const ALL: &'static [$set] = &[$($set::$name,)*];
+
+            /// The label's value.
+            pub const fn name(self) -> &'static str {
+                match self { $($set::$name => $text,)* }
+            }
+
+            pub(crate) const fn index(self) -> usize {
+                self as usize
+            }
+        }
+    };
+}
+
+label_set! {
+    /// Label `direction`: seen from this sidecar.
+    Direction {
+        /// Towards us: frames received; connections and links that others opened to the local service.
+        In = "in",
+        /// Away from us: frames sent; connections and links that the local service or we opened.
+        Out = "out",
+    }
+}
+
+label_set! {
+    /// Label `kind` of frame counters.
+    FrameKind {
+        /// Payload of a stream.
+        Data = "data",
+        /// Heartbeat.
+        Beat = "beat",
+        /// Sender is full, not dead.
+        Backpressure = "backpressure",
+        /// Announced pause.
+        Maintenance = "maintenance",
+        /// Question for life.
+        Challenge = "challenge",
+        /// Answer to a challenge.
+        Answer = "answer",
+        /// Flow control.
+        Credit = "credit",
+        /// Start of a stream: OPEN.
+        Open = "open",
+        /// End of a direction.
+        Fin = "fin",
+        /// Abort of a stream.
+        Reset = "reset",
+        /// Planned end of the link.
+        Goaway = "goaway",
+        /// Handshake frames, OPENED, OPEN_FAILED and kinds of later versions.
+        Other = "other",
+    }
+}
+
+impl FrameKind {
+    /// The label of a kind by its code on the wire (link.md, Frames); unknown codes are `other`.
+    pub const fn from_wire(code: u8) -> FrameKind {
+        match code {
+            4 => FrameKind::Open,
+            7 => FrameKind::Data,
+            8 => FrameKind::Beat,
+            9 => FrameKind::Backpressure,
+            10 => FrameKind::Maintenance,
+            11 => FrameKind::Challenge,
+            12 => FrameKind::Answer,
+            13 => FrameKind::Credit,
+            14 => FrameKind::Fin,
+            15 => FrameKind::Reset,
+            16 => FrameKind::Goaway,
+            _ => FrameKind::Other,
+        }
+    }
+}
+
+label_set! {
+    /// Label `reason` of `sidebeat_connections_closed_total`.
+    CloseReason {
+        /// Both directions ended with FIN.
+        Fin = "fin",
+        /// One side aborted with RST.
+        Reset = "rst",
+        /// Cut by us, because its endpoint was FAILED.
+        Failed = "failed",
+        /// Its link broke.
+        LinkLost = "link_lost",
+        /// The service did not accept it.
+        OpenFailed = "open_failed",
+        /// A time limit ran out.
+        Timeout = "timeout",
+        /// Ended by the drain deadline.
+        Drain = "drain",
+        /// An error of the local socket, or dropped without a reason.
+        Error = "error",
+    }
+}
+
+label_set! {
+    /// Label `reason` of `sidebeat_rejected_total`: work turned away before it had an endpoint.
+    RejectReason {
+        /// No endpoint may take work.
+        NoEndpoint = "no_endpoint",
+        /// Every endpoint that was tried refused or timed out.
+        Unreachable = "unreachable",
+        /// `[limits] connections` or memory.
+        Limit = "limit",
+        /// We are draining.
+        Draining = "draining",
+        /// The peer's address is not in `allow`.
+        NotAllowed = "not_allowed",
+        /// Anything else.
+        Other = "other",
+    }
+}
+
+label_set! {
+    /// Label `reason` of `sidebeat_link_errors_total`: how a link ended when it was not planned.
+    LinkError {
+        /// FIN without GOAWAY.
+        Eof = "eof",
+        /// RST.
+        Reset = "rst",
+        /// The kernel gave up sending, or a hello did not come in time.
+        Timeout = "timeout",
+        /// The peer sent what the wire format does not allow.
+        Protocol = "protocol",
+        /// The peer went over a cap.
+        Limit = "limit",
+        /// Cut by us, because its endpoint was FAILED.
+        Failed = "failed",
+        /// Any other error of the socket.
+        Io = "io",
+    }
+}
+
+label_set! {
+    /// Label `result` of `sidebeat_handshakes_total`.
+    Handshake {
+        /// The link is up.
+        Ok = "ok",
+        /// Connection refused or unreachable.
+        Connect = "connect",
+        /// REFUSE, by either side.
+        Refused = "refused",
+        /// Not complete in time.
+        Timeout = "timeout",
+        /// Not a sidecar, or a malformed hello.
+        Protocol = "protocol",
+        /// The socket broke.
+        Io = "io",
+    }
+}
+
+label_set! {
+    /// Label `gate` of `sidebeat_gate_holds_total` (detection.md section 3).
+    Gate {
+        /// The challenge has not been out for long enough.
+        Challenge = "challenge",
+        /// Our own loop was late.
+        OwnStall = "own_stall",
+        /// The kernel holds unread or out-of-order data of the link.
+        Unread = "unread",
+        /// Fresh backpressure.
+        Backpressure = "backpressure",
+        /// Another link to the same node still hears it.
+        OtherLink = "other_link",
+        /// Nearly everything fell silent at once: we may be the one cut off.
+        SelfIsolated = "self_isolated",
+        /// `max_failed`, or the last endpoint of a set.
+        Panic = "panic",
+        /// A gate without a series of its own.
+        Other = "other",
+    }
+}
+
+impl Gate {
+    /// The gate of that name, `Other` if there is none.
+    pub fn from_name(name: &str) -> Gate {
+        Gate::ALL.iter().copied().find(|g| g.name() == name).unwrap_or(Gate::Other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_the_place_in_all() {
+        for (i, kind) in FrameKind::ALL.iter().enumerate() {
+            assert_eq!(kind.index(), i);
+        }
+        assert_eq!(FrameKind::ALL.len(), 12);
+        assert_eq!(Gate::from_name("own_stall"), Gate::OwnStall);
+        assert_eq!(Gate::from_name("invented by a peer"), Gate::Other);
+    }
+}

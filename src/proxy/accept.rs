@@ -1,0 +1,116 @@
+//! Accepting connections on a listener that all workers share: whoever is awake takes it, and hands it to a worker
+//! with clearly fewer connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Waiting connections the kernel keeps.
+const BACKLOG: i32 = 4096;
+/// A worker hands a connection on when it has this many more than the least loaded one.
+const IMBALANCE: usize = 2;
+
+/// A listening socket. IPv6 wildcards take IPv4 too.
+pub fn listen(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let s = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    s.set_reuse_address(true)?;
+    if addr.is_ipv6() {
+        s.set_only_v6(false)?;
+    }
+    s.set_nonblocking(true)?;
+    s.bind(&addr.into())?;
+    s.listen(BACKLOG)?;
+    Ok(s.into())
+}
+
+/// Connections per worker, for balance among workers.
+#[derive(Debug)]
+pub struct Loads(Vec<AtomicUsize>);
+
+/// One connection of a worker.
+#[derive(Debug)]
+pub struct Load(Arc<Loads>, usize);
+
+impl Loads {
+    /// For `workers` workers.
+    pub fn new(workers: usize) -> Arc<Loads> {
+        Arc::new(Loads((0..workers).map(|_| AtomicUsize::new(0)).collect()))
+    }
+
+    /// The worker that should serve a connection accepted by `me`; it is counted there from now on.
+    pub fn place(self: &Arc<Self>, me: usize) -> (usize, Load) {
+        let mine = self.0[me].load(Relaxed);
+        let least = self.0.iter().enumerate().map(|(i, n)| (n.load(Relaxed), i)).min();
+        let to = match least {
+            Some((n, i)) if n + IMBALANCE <= mine => i,
+            _ => me,
+        };
+        self.0[to].fetch_add(1, Relaxed);
+        (to, Load(self.clone(), to))
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.0[self.1].fetch_sub(1, Relaxed);
+    }
+}
+
+/// Accepts for ever. Errors of single connections are passed over; a full descriptor table is waited out.
+pub async fn accept_loop(listener: TcpListener, what: &str, mut take: impl FnMut(TcpStream, SocketAddr)) {
+    let mut complained = false;
+    loop {
+        match listener.accept().await {
+            Ok((io, from)) => {
+                complained = false;
+                take(io, from);
+            }
+            Err(e) if is_of_one_connection(&e) => {}
+            Err(e) => {
+                if !complained {
+                    tracing::warn!(listener = what, error = %e,
+                        "cannot accept; is the limit of open files (ulimit -n) too low?");
+                    complained = true;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+fn is_of_one_connection(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_goes_to_the_clearly_less_loaded_worker() {
+        let loads = Loads::new(2);
+        let mut held = Vec::new();
+        for _ in 0..10 {
+            held.push(loads.place(0));
+        }
+        let on_one = held.iter().filter(|(to, _)| *to == 1).count();
+        assert!((4..=5).contains(&on_one), "{on_one}");
+        drop(held);
+        assert_eq!(loads.0.iter().map(|n| n.load(Relaxed)).sum::<usize>(), 0);
+    }
+
+    #[test]
+    fn a_second_listener_on_the_port_is_an_error() {
+        let a = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let again = listen(a.local_addr().unwrap());
+        assert_eq!(again.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+}

@@ -1,0 +1,439 @@
+//! Links of other sidecars, and their streams to the local service.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::{Rc, Weak};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::net::{TcpSocket, TcpStream};
+
+use super::meter::ServiceMeter;
+use super::quota::{Permit, Quota};
+use crate::clock;
+use crate::detector::Output;
+use crate::evidence::ServiceStats;
+use crate::link::driver::Peer;
+use crate::link::handshake::{self, DialError, tune_app};
+use crate::link::pace::PaceParams;
+use crate::link::{BeatFacts, Link, LinkConf, Lost, Side, Stream};
+use crate::metrics::{CloseReason, Direction, Handshake, InboundMetrics, LinkError, Metrics};
+use crate::stamp::Stamp;
+use crate::wire::{self, BeatFlags, Frame, Hello, Maintenance, RefuseCode, VERSION, Welcome};
+use crate::worker::Worker;
+
+/// Most idle beats a second that a process sends to all its observers (detection.md section 7).
+const BEAT_BUDGET: f64 = 5000.0;
+/// Least promise a peer may ask for, ms.
+const FASTEST_MS: u16 = 5;
+/// The service is dialled from here, so that rules which trust 127.0.0.1 do not trust the network (link.md, Trust).
+const FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
+/// Most sidecars on one path.
+const HOPS_MAX: u8 = 8;
+
+/// Parameters of one inbound service.
+#[derive(Clone, Debug)]
+pub struct InboundParams {
+    /// Name.
+    pub name: String,
+    /// The service.
+    pub service: SocketAddr,
+    /// Networks (address, prefix length) that may link; empty: all.
+    pub allow: Vec<(IpAddr, u8)>,
+}
+
+/// What all workers share of one inbound service.
+pub struct Inbound {
+    /// Parameters.
+    pub params: InboundParams,
+    /// Evidence.
+    pub stats: Arc<ServiceStats>,
+    /// Metrics.
+    pub metrics: Arc<InboundMetrics>,
+    /// Links open now.
+    pub links: AtomicUsize,
+    /// The evidence behind the vouch, for people.
+    pub explain: Mutex<String>,
+}
+
+/// What all links of this process say and keep to.
+pub struct Common {
+    /// Our node id.
+    pub node: String,
+    /// Random per start.
+    pub incarnation: u64,
+    /// Promises of the configuration.
+    pub pace: PaceParams,
+    /// Credit of new streams.
+    pub initial_credit: u32,
+    /// Most credit of one stream.
+    pub window_max: u32,
+    /// Send queue cap.
+    pub queue_max: usize,
+    /// Backpressure threshold.
+    pub threshold: f64,
+    /// Streams per link.
+    pub streams_max: usize,
+    /// For a hello.
+    pub hello_timeout: Duration,
+    /// Links in all, handshakes included.
+    pub link_quota: Arc<Quota>,
+    /// Open inbound links of the process.
+    pub link_count: AtomicUsize,
+    /// End of an announced maintenance, CLOCK_MONOTONIC ns; 0: none.
+    pub frozen_until: AtomicU64,
+    /// True while draining.
+    pub draining: std::sync::atomic::AtomicBool,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+    pub(crate) groups: Mutex<HashMap<(String, u64), (Arc<AtomicU64>, usize)>>,
+}
+
+impl Common {
+    /// The mark of the most recently used link of a peer's process.
+    fn group(&self, node: &str, incarnation: u64) -> Arc<AtomicU64> {
+        let mut g = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let e = g.entry((node.to_owned(), incarnation)).or_default();
+        e.1 += 1;
+        e.0.clone()
+    }
+
+    fn leave(&self, node: &str, incarnation: u64) {
+        let mut g = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (node.to_owned(), incarnation);
+        if let Some(e) = g.get_mut(&key) {
+            e.1 -= 1;
+            if e.1 == 0 {
+                g.remove(&key);
+            }
+        }
+    }
+
+    /// For tests and app: an empty table of peers.
+    pub fn no_groups() -> Mutex<HashMap<(String, u64), (Arc<AtomicU64>, usize)>> {
+        Mutex::default()
+    }
+}
+
+/// One worker's acceptor of links.
+pub struct Acceptor {
+    w: Rc<Worker>,
+    common: Arc<Common>,
+    inbounds: Vec<Arc<Inbound>>,
+    links: RefCell<HashMap<u64, (Weak<Link>, usize)>>,
+}
+
+impl Acceptor {
+    /// An acceptor for the inbounds of this process.
+    pub fn new(w: Rc<Worker>, common: Arc<Common>, inbounds: Vec<Arc<Inbound>>) -> Rc<Acceptor> {
+        Rc::new(Acceptor { w, common, inbounds, links: RefCell::default() })
+    }
+
+    /// Takes one connection on the link port that serves `served` (indexes of inbounds).
+    pub async fn serve(self: Rc<Self>, io: TcpStream, from: SocketAddr, served: Arc<Vec<usize>>) {
+        let Some(permit) = self.common.link_quota.take() else {
+            return self.common.metrics.handshake(Direction::In, Handshake::Refused);
+        };
+        match self.handshake(io, from, &served).await {
+            Ok((io, hello, rest, index)) => self.run(io, hello, rest, index, permit).await,
+            Err(e) => {
+                self.common.metrics.handshake(Direction::In, result_of(&e));
+                tracing::debug!(peer = %from, error = %e, "no link");
+            }
+        }
+    }
+
+    async fn handshake(
+        &self,
+        mut io: TcpStream,
+        from: SocketAddr,
+        served: &[usize],
+    ) -> Result<(TcpStream, Hello, Vec<u8>, usize), DialError> {
+        let (hello, rest) = handshake::accept(&mut io, self.common.hello_timeout).await?;
+        match self.check(&hello, from.ip(), served) {
+            Ok(index) => Ok((io, hello, rest, index)),
+            Err((code, text)) => {
+                // The peer may be gone already; the reason is for it alone.
+                let _ = handshake::refuse(&mut io, code, &text).await;
+                Err(DialError::Said(code, text))
+            }
+        }
+    }
+
+    fn check(&self, h: &Hello, from: IpAddr, served: &[usize]) -> Result<usize, (RefuseCode, String)> {
+        let no = |code, text: String| Err((code, text));
+        if !handshake::speaks(h.version) {
+            return no(RefuseCode::Version, format!("this sidecar speaks version {VERSION}"));
+        }
+        let own = h.node == self.common.node && h.incarnation == self.common.incarnation;
+        if own || h.hops > HOPS_MAX {
+            return no(RefuseCode::Loop, "this is a link to oneself or a loop".to_owned());
+        }
+        let found = served.iter().copied().find(|i| self.inbounds[*i].params.name == h.service);
+        let Some(index) = found else {
+            return no(RefuseCode::NoSuchService, "no such inbound on this port".to_owned());
+        };
+        if !allowed(&self.inbounds[index].params.allow, from) {
+            return no(RefuseCode::NotAllowed, "this address is not in `allow`".to_owned());
+        }
+        Ok(index)
+    }
+
+    async fn run(self: Rc<Self>, mut io: TcpStream, hello: Hello, rest: Vec<u8>, index: usize, permit: Permit) {
+        let c = &self.common;
+        let (pace, side) = self.side(&hello, index);
+        let w = Welcome {
+            version: VERSION,
+            features: 0,
+            incarnation: c.incarnation,
+            node: c.node.clone(),
+            active_ms: crate::link::driver::millis16(pace.active),
+            idle_ms: crate::link::driver::millis16(pace.idle),
+            accept_min_ms: FASTEST_MS,
+            initial_credit: c.initial_credit,
+        };
+        if handshake::welcome(&mut io, w).await.is_err() {
+            return c.metrics.handshake(Direction::In, Handshake::Io);
+        }
+        c.metrics.handshake(Direction::In, Handshake::Ok);
+        let conf = LinkConf {
+            pace,
+            initial_credit: c.initial_credit,
+            peer_credit: crate::link::credit::INITIAL,
+            window_max: c.window_max,
+            queue_max: c.queue_max,
+            threshold: c.threshold,
+            streams_max: c.streams_max,
+            dialer: false,
+        };
+        let peer = Peer { node: hello.node, incarnation: hello.incarnation };
+        let link = Link::new(self.w.clone(), io, peer, conf, None, side.clone());
+        side.id.set(link.id);
+        self.links.borrow_mut().insert(link.id, (Rc::downgrade(&link), index));
+        let _up = c.metrics.link_up(Direction::In);
+        if c.draining.load(Relaxed) {
+            link.go_away(Duration::from_secs(30));
+        }
+        link.run(rest).await;
+        drop(permit);
+    }
+
+    fn side(self: &Rc<Self>, hello: &Hello, index: usize) -> (PaceParams, Rc<InboundSide>) {
+        let c = &self.common;
+        let active = Duration::from_millis(u64::from(hello.want_active_ms.max(FASTEST_MS)));
+        let wanted = Duration::from_millis(u64::from(hello.want_idle_ms.max(FASTEST_MS)));
+        let idle = wanted.clamp(active, Duration::from_secs(10));
+        let inbound = self.inbounds[index].clone();
+        inbound.links.fetch_add(1, Relaxed);
+        c.link_count.fetch_add(1, Relaxed);
+        let side = Rc::new(InboundSide {
+            acceptor: self.clone(),
+            inbound,
+            mru: c.group(&hello.node, hello.incarnation),
+            id: Cell::new(0),
+            idle,
+        });
+        (PaceParams { active, idle: side.idle_promise() }, side)
+    }
+
+    /// A vouch changed: every observer of that inbound hears it now.
+    pub fn vouch_changed(&self, index: usize) {
+        for link in self.of(Some(index)) {
+            link.beat_now();
+        }
+    }
+
+    /// Announces a pause to every observer.
+    pub fn announce(&self, duration: Duration, reason: &str) {
+        for link in self.of(None) {
+            link.announce(&Frame::Maintenance(Maintenance {
+                for_ms: u32::try_from(duration.as_millis()).unwrap_or(u32::MAX),
+                promise_ms: crate::link::driver::millis16(self.common.pace.idle),
+                reason: reason.to_owned(),
+            }));
+        }
+    }
+
+    /// Planned end.
+    pub fn drain(&self, deadline: Duration) {
+        for link in self.of(None) {
+            link.go_away(deadline);
+        }
+    }
+
+    /// Streams of all links of this worker.
+    pub fn streams(&self) -> usize {
+        self.of(None).iter().map(|l| l.stream_count()).sum()
+    }
+
+    fn of(&self, index: Option<usize>) -> Vec<Rc<Link>> {
+        let links = self.links.borrow();
+        links.values().filter(|(_, i)| index.is_none_or(|x| x == *i)).filter_map(|(l, _)| l.upgrade()).collect()
+    }
+}
+
+fn result_of(e: &DialError) -> Handshake {
+    match e {
+        DialError::NoWelcome => Handshake::Timeout,
+        DialError::Said(..) => Handshake::Refused,
+        DialError::Wire(_) | DialError::NotSidecar(_) => Handshake::Protocol,
+        DialError::Refused | DialError::Unanswered | DialError::Io(_) => Handshake::Io,
+    }
+}
+
+/// True if `ip` is in one of the networks, or there are none.
+pub fn allowed(nets: &[(IpAddr, u8)], ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    let inside = |(net, prefix): &(IpAddr, u8)| match (net, ip) {
+        (IpAddr::V4(n), IpAddr::V4(i)) => {
+            (u32::from(*n) ^ u32::from(i)).checked_shr(32 - u32::from(*prefix).min(32)).unwrap_or(0) == 0
+        }
+        (IpAddr::V6(n), IpAddr::V6(i)) => {
+            (u128::from(*n) ^ u128::from(i)).checked_shr(128 - u32::from(*prefix).min(128)).unwrap_or(0) == 0
+        }
+        _ => false,
+    };
+    nets.is_empty() || nets.iter().any(inside)
+}
+
+/// The acceptor's [`Side`] of one link.
+struct InboundSide {
+    acceptor: Rc<Acceptor>,
+    inbound: Arc<Inbound>,
+    mru: Arc<AtomicU64>,
+    id: Cell<u64>,
+    idle: Duration,
+}
+
+impl Drop for InboundSide {
+    fn drop(&mut self) {
+        self.inbound.links.fetch_sub(1, Relaxed);
+        self.acceptor.common.link_count.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Side for InboundSide {
+    fn heard(&self, _now: Stamp) {}
+
+    fn others_heard(&self, _link: &Link) -> Stamp {
+        Stamp::ZERO
+    }
+
+    fn judged(&self, _link: &Rc<Link>, _now: Stamp, _output: &Output) {}
+
+    fn beat(&self, _link: &Link, _now: Stamp, _beat: &wire::Beat) {}
+
+    fn backpressure(&self, _now: Stamp, _active: bool) {}
+
+    fn maintenance(&self, _now: Stamp, _duration: Duration) {}
+
+    fn goaway(&self, _link: &Rc<Link>, _now: Stamp, _deadline: Duration) {}
+
+    fn lost(&self, link: &Rc<Link>, _now: Stamp, how: &Lost) {
+        self.acceptor.links.borrow_mut().remove(&link.id);
+        self.acceptor.common.leave(&link.peer_node, link.peer_incarnation);
+        let _ = self.mru.compare_exchange(link.id, 0, Relaxed, Relaxed);
+        if let Lost::Protocol(what) = how {
+            self.acceptor.common.metrics.link_error(LinkError::Protocol);
+            tracing::warn!(peer = link.peer_node, reason = what, "link closed: the peer broke the protocol");
+        } else {
+            tracing::debug!(peer = link.peer_node, how = how.label(), "link ended");
+        }
+    }
+
+    fn open(&self, link: &Rc<Link>, stream: &Rc<Stream>, service: &str) -> bool {
+        if service != self.inbound.params.name {
+            stream.refuse(0, "no such inbound on this link");
+            return true;
+        }
+        tokio::task::spawn_local(carry(link.clone(), stream.clone(), self.inbound.clone(), self.acceptor.clone()));
+        true
+    }
+
+    fn facts(&self, now: Stamp) -> BeatFacts {
+        let s = &self.inbound.stats;
+        let c = &self.acceptor.common;
+        BeatFacts {
+            vouch: s.vouch(),
+            flags: BeatFlags {
+                draining: c.draining.load(Relaxed),
+                frozen: c.frozen_until.load(Relaxed) > now.as_nanos(),
+                ..BeatFlags::default()
+            },
+            processing_us: s.processing_us(),
+            utility: s.utility(),
+            in_flight: s.in_flight(),
+            oldest_ms: crate::link::driver::millis16(s.oldest_unanswered(now)),
+            load: 0,
+        }
+    }
+
+    fn on_duty(&self, link: u64) -> bool {
+        let mru = self.mru.load(Relaxed);
+        mru == link || mru == 0
+    }
+
+    fn used(&self, link: u64, _now: Stamp) {
+        if self.mru.load(Relaxed) != link {
+            self.mru.store(link, Relaxed);
+        }
+    }
+
+    fn idle_promise(&self) -> Duration {
+        let links = self.acceptor.common.link_count.load(Relaxed) as f64;
+        self.idle.max(Duration::from_secs_f64(links / BEAT_BUDGET))
+    }
+}
+
+/// One stream: connect to the service, then carry bytes until it ends.
+async fn carry(link: Rc<Link>, stream: Rc<Stream>, inbound: Arc<Inbound>, acceptor: Rc<Acceptor>) {
+    let counted = inbound.metrics.connections.open();
+    let _active = acceptor.common.metrics.stream_open(Direction::In);
+    let io = match connect(inbound.params.service).await {
+        Ok(io) => io,
+        Err(e) => {
+            inbound.stats.refused(clock::now());
+            let errno = u16::try_from(e.raw_os_error().unwrap_or(0)).unwrap_or(0);
+            stream.refuse(errno, &e.to_string());
+            return counted.close(CloseReason::OpenFailed);
+        }
+    };
+    tune_app(&io);
+    if let Ok(local) = io.local_addr() {
+        stream.set_meter(Box::new(ServiceMeter(inbound.stats.conn_opened(local))));
+    }
+    stream.attach(io);
+    let ended = stream.run().await;
+    drop(link);
+    counted.close(super::outbound::reason(ended));
+}
+
+async fn connect(service: SocketAddr) -> io::Result<TcpStream> {
+    let socket = if service.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    if service.ip().is_loopback() && service.is_ipv4() {
+        // The port is chosen at connect, so that 28 000 ports serve each destination, not all of them together.
+        crate::sys::tcp::bind_no_port(&socket)?;
+        socket.bind(SocketAddr::new(FROM.into(), 0))?;
+    }
+    let wait = Duration::from_secs(5);
+    tokio::time::timeout(wait, socket.connect(service)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allow_lists() {
+        let ip = |s: &str| s.parse::<IpAddr>().unwrap();
+        let nets = [(ip("10.0.0.0"), 8), (ip("2001:db8::"), 32)];
+        assert!(allowed(&nets, ip("10.9.8.7")) && allowed(&nets, ip("::ffff:10.1.1.1")));
+        assert!(allowed(&nets, ip("2001:db8:1::1")));
+        assert!(!allowed(&nets, ip("11.0.0.1")) && !allowed(&nets, ip("2001:db9::1")));
+        assert!(allowed(&[], ip("203.0.113.1")) && allowed(&[(ip("0.0.0.0"), 0)], ip("1.2.3.4")));
+        assert!(!allowed(&[(ip("10.0.0.1"), 32)], ip("10.0.0.2")));
+    }
+}

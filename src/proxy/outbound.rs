@@ -1,0 +1,153 @@
+//! Connections of the local service to an upstream: pick an endpoint, open a stream, try another one if the first fails
+//! before any byte reached a service.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::net::TcpStream;
+
+use super::accept::Load;
+use super::plain;
+use super::quota::Permit;
+use crate::clock;
+use crate::link::handshake::tune_app;
+use crate::link::{Ended, Link};
+use crate::metrics::{CloseReason, Direction, Metrics, RejectReason};
+use crate::upstream::dial::{self, Purpose};
+use crate::upstream::facts::{Mode, PlainResult};
+use crate::upstream::hub::{Hub, Key, News};
+
+/// An accepted connection on its way.
+pub struct Accepted {
+    /// The application's socket.
+    pub io: TcpStream,
+    /// Which upstream it wants.
+    pub up: usize,
+    /// Its place in the balance of workers.
+    pub load: Load,
+    /// Its share of the cap.
+    pub permit: Permit,
+}
+
+/// How one attempt on an endpoint went.
+enum Attempt {
+    /// The connection was served to its end.
+    Served(CloseReason),
+    /// Nothing reached a service: the socket and what was read from it.
+    Unserved(TcpStream, Vec<u8>),
+}
+
+/// Serves one connection.
+pub async fn serve(hub: Rc<Hub>, metrics: std::sync::Arc<Metrics>, conn: Accepted) {
+    let Accepted { mut io, up, load, permit } = conn;
+    tune_app(&io);
+    let counted = hub.metrics[up].connections.open();
+    let _stream = metrics.stream_open(Direction::Out);
+    let mut first = Vec::new();
+    let mut tried = Vec::new();
+    let reason = loop {
+        let Some(key) = hub.pick(up, &tried) else {
+            let why = if tried.is_empty() { RejectReason::NoEndpoint } else { RejectReason::Unreachable };
+            hub.metrics[up].connections.reject(why);
+            abort(io);
+            break CloseReason::OpenFailed;
+        };
+        tried.push(key.ep);
+        match attempt(&hub, key, io, first).await {
+            Attempt::Served(reason) => break reason,
+            Attempt::Unserved(back, read) => (io, first) = (back, read),
+        }
+    };
+    counted.close(reason);
+    drop((load, permit));
+}
+
+async fn attempt(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attempt {
+    match hub.mode(key) {
+        Mode::Framed => framed(hub, key, io, first).await,
+        Mode::Plain => direct(hub, key, io, first).await,
+    }
+}
+
+async fn framed(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attempt {
+    let params = &hub.ups[key.up].params;
+    let link = if params.per_connection {
+        let t = params.connect_timeout;
+        dial::dial(hub, key, t, t, Purpose::OneStream).await.ok()
+    } else {
+        hub.link(key).await
+    };
+    let Some(link) = link else { return Attempt::Unserved(io, first) };
+    let stream = match hub.open(key, &link, io, &first) {
+        Ok(s) => s,
+        Err(io) => return Attempt::Unserved(io, first),
+    };
+    let ended = stream.clone().run().await;
+    hub.closed(key);
+    if params.per_connection {
+        finish_own_link(&link);
+    }
+    if let Ended::OpenFailed(errno) = ended {
+        hub.tell(key, clock::now(), News::OpenFailed(i32::from(errno) == libc_refused()));
+    }
+    if matches!(ended, Ended::OpenFailed(_) | Ended::LinkLost)
+        && let Some((io, read)) = stream.take_back()
+    {
+        return Attempt::Unserved(io, read);
+    }
+    Attempt::Served(reason(ended))
+}
+
+/// A link of one stream ends with its stream.
+fn finish_own_link(link: &Rc<Link>) {
+    link.close_when_written();
+}
+
+fn libc_refused() -> i32 {
+    rustix::io::Errno::CONNREFUSED.raw_os_error()
+}
+
+pub(super) fn reason(ended: Ended) -> CloseReason {
+    match ended {
+        Ended::Done => CloseReason::Fin,
+        Ended::AppReset | Ended::PeerReset => CloseReason::Reset,
+        Ended::OpenFailed(_) => CloseReason::OpenFailed,
+        Ended::LinkLost => CloseReason::LinkLost,
+        Ended::Cut => CloseReason::Failed,
+        Ended::Protocol => CloseReason::Error,
+    }
+}
+
+async fn direct(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attempt {
+    let wait = hub.ups[key.up].params.connect_timeout;
+    let to = hub.shared(key).address;
+    let got = tokio::time::timeout(wait, TcpStream::connect(to)).await;
+    let service = match got {
+        Ok(Ok(s)) => s,
+        Ok(Err(e)) => {
+            let refused = e.kind() == io::ErrorKind::ConnectionRefused;
+            let news = if refused { PlainResult::Refused } else { PlainResult::Reset };
+            hub.tell(key, clock::now(), News::Plain(news));
+            return Attempt::Unserved(io, first);
+        }
+        Err(_) => {
+            hub.tell(key, clock::now(), News::Plain(PlainResult::Timeout));
+            return Attempt::Unserved(io, first);
+        }
+    };
+    tune_app(&service);
+    hub.tell(key, clock::now(), News::Plain(PlainResult::Ok));
+    let (ended, _) = plain::relay(hub.w.pool.clone(), io, service, &first, |_| {}).await;
+    Attempt::Served(match ended {
+        plain::Ended::Done => CloseReason::Fin,
+        plain::Ended::Client | plain::Ended::Service => CloseReason::Reset,
+    })
+}
+
+/// RST: the client must not wait, nor take this for an empty answer.
+fn abort(io: TcpStream) {
+    let _ = SockRef::from(&io).set_linger(Some(Duration::ZERO));
+    drop(io);
+}

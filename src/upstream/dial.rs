@@ -1,0 +1,123 @@
+//! Dialling a sidecar: from socket to running link.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::hub::{Hub, Key, News};
+use super::side::{IDLE_TOWARDS_SERVICE, OutboundSide};
+use crate::clock;
+use crate::detector::LinkJudge;
+use crate::link::driver::Peer;
+use crate::link::handshake::{self, DialError};
+use crate::link::pace::PaceParams;
+use crate::link::{Link, LinkConf};
+use crate::wire::{Hello, VERSION};
+
+/// What every dial of this process says and uses.
+#[derive(Clone, Debug)]
+pub struct Dialer {
+    /// Our node id.
+    pub node: String,
+    /// Random per start.
+    pub incarnation: u64,
+    /// Promise while active, ours and wanted.
+    pub active: Duration,
+    /// Promise while idle that we want.
+    pub idle: Duration,
+    /// Credit of new streams.
+    pub initial_credit: u32,
+    /// Most credit of one stream.
+    pub window_max: u32,
+    /// Send queue cap.
+    pub queue_max: usize,
+    /// Backpressure threshold.
+    pub threshold: f64,
+    /// Streams per link.
+    pub streams_max: usize,
+}
+
+/// What the link is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// New streams go there.
+    Main,
+    /// One stream only (`link_mode = "per-connection"`).
+    OneStream,
+}
+
+/// Most sidecars on one path.
+const HOPS_MAX: u8 = 8;
+
+impl Dialer {
+    fn hello(&self, service: &str, trace: [u8; 16]) -> Hello {
+        let ms = crate::link::driver::millis16;
+        Hello {
+            version: VERSION,
+            features: 0,
+            incarnation: self.incarnation,
+            node: self.node.clone(),
+            service: service.to_owned(),
+            active_ms: ms(self.active),
+            idle_ms: ms(IDLE_TOWARDS_SERVICE),
+            accept_min_ms: 5,
+            want_active_ms: ms(self.active),
+            want_idle_ms: ms(self.idle),
+            hops: 1.min(HOPS_MAX),
+            trace,
+        }
+    }
+}
+
+/// Dials and starts the link; it is known to the hub and to the owner of the verdict when this returns.
+pub async fn dial(
+    hub: &Rc<Hub>,
+    key: Key,
+    connect: Duration,
+    speak: Duration,
+    purpose: Purpose,
+) -> Result<Rc<Link>, DialError> {
+    let main = purpose == Purpose::Main;
+    if main {
+        hub.set_dialing(key, true);
+    }
+    let busy = Busy(main.then(|| (hub.clone(), key)));
+    let d = &hub.dialer;
+    let mut trace = [0; 16];
+    trace[..8].copy_from_slice(&hub.w.random().to_be_bytes());
+    trace[8..].copy_from_slice(&hub.w.random().to_be_bytes());
+    let params = &hub.ups[key.up].params;
+    let hello = d.hello(&params.remote, trace);
+    let got = handshake::dial(hub.shared(key).link, &hello, connect, speak).await?;
+    let now = clock::now();
+    let side = OutboundSide::new(Rc::downgrade(hub), key, hub.shared(key).clone(), main);
+    let conf = LinkConf {
+        pace: PaceParams { active: d.active, idle: IDLE_TOWARDS_SERVICE },
+        initial_credit: d.initial_credit,
+        peer_credit: got.welcome.initial_credit,
+        window_max: d.window_max,
+        queue_max: d.queue_max,
+        threshold: d.threshold,
+        streams_max: d.streams_max,
+        dialer: true,
+    };
+    let judge = LinkJudge::new(&params.detector, now);
+    let peer = Peer { node: got.welcome.node.clone(), incarnation: got.welcome.incarnation };
+    let link = Link::new(hub.w.clone(), got.io, peer, conf, Some(judge), side.clone());
+    side.link.set(link.id);
+    hub.add_link(key, &link, main, now);
+    drop(busy);
+    tokio::task::spawn_local(link.clone().run(got.rest));
+    hub.tell(key, now, News::Up(link.id, got.welcome.incarnation, got.welcome.node));
+    Ok(link)
+}
+
+/// Says that the dial is over, also when it is dropped half-way.
+struct Busy(Option<(Rc<Hub>, Key)>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some((hub, key)) = &self.0 {
+            hub.set_dialing(*key, false);
+        }
+    }
+}

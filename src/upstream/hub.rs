@@ -1,0 +1,342 @@
+//! One worker's view of all upstreams: its links per endpoint, its balancers, and the way to each verdict's owner.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use super::balance::{Balance, View};
+use super::dial::{self, Dialer};
+use super::facts::{LinkLost, LinkPolicy, Mode, PlainResult};
+use super::owner::Owner;
+use super::registry::{Shared, Upstream};
+use crate::admin::events::EventLog;
+use crate::detector::Output;
+use crate::link::{Ended, Link, Stream};
+use crate::metrics::{Metrics, UpstreamMetrics};
+use crate::stamp::Stamp;
+use crate::verdict::{State, Vouch};
+use crate::worker::Worker;
+
+/// An endpoint of an upstream, by index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// Upstream.
+    pub up: usize,
+    /// Endpoint.
+    pub ep: usize,
+}
+
+/// What a worker tells the owner of a verdict.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// A link is up: id, incarnation, node.
+    Up(u64, u64, String),
+    /// The judge of a link spoke.
+    Judged(u64, Output),
+    /// A link ended.
+    Lost(u64, LinkLost),
+    /// Bytes arrived on a link while the endpoint is doubted.
+    Heard(u64),
+    /// A beat said so: vouch, frozen, starved.
+    Vouch(Vouch, bool, bool),
+    /// A peer announced a pause.
+    Maintenance(Duration),
+    /// A peer is full, or no longer.
+    Backpressure(bool),
+    /// A peer drains.
+    Goaway,
+    /// The service refused a stream.
+    OpenFailed(bool),
+    /// A plain connection ended or began.
+    Plain(PlainResult),
+}
+
+/// What the owner tells every worker.
+#[derive(Clone, Copy, Debug)]
+pub enum Order {
+    /// End the streams of the endpoint on links other than `keep` (0: all).
+    Cut {
+        /// The link whose streams live on.
+        keep: u64,
+    },
+}
+
+/// A message to a worker about an endpoint.
+#[derive(Clone, Debug)]
+pub enum Msg {
+    /// To the owner.
+    News(Key, News),
+    /// From the owner.
+    Order(Key, Order),
+}
+
+/// Sends to another worker.
+pub type Post = Box<dyn Fn(Msg)>;
+
+/// Links of one endpoint on this worker.
+#[derive(Default)]
+pub(super) struct Slot {
+    /// New streams go here.
+    pub(super) main: Option<Rc<Link>>,
+    /// Every live link: witnesses and per-connection links too.
+    pub(super) all: HashMap<u64, (Rc<Link>, Stamp)>,
+    pub(super) dialing: bool,
+}
+
+/// See the module.
+pub struct Hub {
+    /// The worker.
+    pub w: Rc<Worker>,
+    /// All upstreams.
+    pub ups: Arc<Vec<Upstream>>,
+    /// How links are dialled.
+    pub dialer: Dialer,
+    /// Metrics per upstream.
+    pub metrics: Vec<Arc<UpstreamMetrics>>,
+    /// Metrics of the process.
+    pub process: Arc<Metrics>,
+    events: Arc<EventLog>,
+    pub(super) slots: RefCell<HashMap<Key, Slot>>,
+    owners: RefCell<HashMap<Key, Rc<Owner>>>,
+    balancers: RefCell<Vec<Balance>>,
+    post: Vec<Post>,
+    dialled: tokio::sync::Notify,
+}
+
+impl Hub {
+    /// A hub; `post` reaches every worker by index.
+    pub fn new(
+        w: Rc<Worker>,
+        ups: Arc<Vec<Upstream>>,
+        dialer: Dialer,
+        metrics: Vec<Arc<UpstreamMetrics>>,
+        process: Arc<Metrics>,
+        events: Arc<EventLog>,
+        post: Vec<Post>,
+    ) -> Rc<Hub> {
+        let balancers = ups.iter().map(|u| Balance::new(u.enforce(), u.params.max_failed)).collect();
+        Rc::new(Hub {
+            w,
+            ups,
+            dialer,
+            metrics,
+            process,
+            events,
+            slots: RefCell::default(),
+            owners: RefCell::default(),
+            balancers: RefCell::new(balancers),
+            post,
+            dialled: tokio::sync::Notify::new(),
+        })
+    }
+
+    /// Begins to watch the endpoints this worker owns.
+    pub fn start(self: &Rc<Self>) {
+        for (up, upstream) in self.ups.iter().enumerate() {
+            for ep in &upstream.endpoints {
+                if ep.owner != self.w.index {
+                    continue;
+                }
+                let key = Key { up, ep: ep.index };
+                let owner = Owner::new(self, key, self.events.clone());
+                self.owners.borrow_mut().insert(key, owner.clone());
+                owner.start();
+            }
+        }
+    }
+
+    /// The shared face of an endpoint.
+    pub fn shared(&self, key: Key) -> &Arc<Shared> {
+        &self.ups[key.up].endpoints[key.ep]
+    }
+
+    /// The owner, if it is this worker.
+    pub(super) fn owner(&self, key: Key) -> Option<Rc<Owner>> {
+        self.owners.borrow().get(&key).cloned()
+    }
+
+    /// Tells the owner of the verdict, wherever it is.
+    pub fn tell(&self, key: Key, now: Stamp, news: News) {
+        if let Some(owner) = self.owner(key) {
+            return owner.take(now, news);
+        }
+        if let Some(post) = self.post.get(self.shared(key).owner) {
+            post(Msg::News(key, news));
+        }
+    }
+
+    /// A message of another worker.
+    pub fn receive(self: &Rc<Self>, now: Stamp, msg: Msg) {
+        match msg {
+            Msg::News(key, news) => {
+                if let Some(owner) = self.owner(key) {
+                    owner.take(now, news);
+                }
+            }
+            Msg::Order(key, Order::Cut { keep }) => self.cut(key, keep),
+        }
+    }
+
+    /// The owner's order to every worker, this one included.
+    pub(super) fn order(self: &Rc<Self>, key: Key, order: Order) {
+        for (i, post) in self.post.iter().enumerate() {
+            if i != self.w.index {
+                post(Msg::Order(key, order));
+            }
+        }
+        let Order::Cut { keep } = order;
+        self.cut(key, keep);
+    }
+
+    fn cut(&self, key: Key, keep: u64) {
+        let links: Vec<_> = {
+            let slots = self.slots.borrow();
+            let Some(slot) = slots.get(&key) else { return };
+            slot.all.values().map(|(l, _)| l.clone()).filter(|l| l.id != keep).collect()
+        };
+        for l in links {
+            l.end_streams(Ended::Cut);
+        }
+    }
+
+    /// Publishes fresh reports of the endpoints this worker owns.
+    pub fn refresh(&self, now: Stamp) {
+        let owners: Vec<_> = self.owners.borrow().values().cloned().collect();
+        for o in owners {
+            o.report(now);
+        }
+    }
+
+    // === picking ===
+
+    /// An endpoint for new work, none of `tried`.
+    pub fn pick(&self, up: usize, tried: &[usize]) -> Option<Key> {
+        let upstream = &self.ups[up];
+        let views: Vec<View> = upstream.endpoints.iter().map(|e| e.view()).collect();
+        let balance = &mut self.balancers.borrow_mut()[up];
+        balance.set_enforce(upstream.enforce());
+        let ep = balance.pick(&views, tried)?;
+        Some(Key { up, ep })
+    }
+
+    // === links ===
+
+    /// A live link for new streams on this worker, dialled if there is none.
+    pub async fn link(self: &Rc<Self>, key: Key) -> Option<Rc<Link>> {
+        let wait = self.ups[key.up].params.connect_timeout;
+        let deadline = tokio::time::Instant::now() + wait;
+        loop {
+            if let Some(l) = self.main(key) {
+                return Some(l);
+            }
+            let busy = self.slots.borrow().get(&key).is_some_and(|s| s.dialing);
+            if busy {
+                let changed = self.dialled.notified();
+                tokio::time::timeout_at(deadline, changed).await.ok()?;
+                continue;
+            }
+            return dial::dial(self, key, wait, wait, dial::Purpose::Main).await.ok();
+        }
+    }
+
+    /// The link for new streams, if one is up.
+    pub fn main(&self, key: Key) -> Option<Rc<Link>> {
+        let slots = self.slots.borrow();
+        let l = slots.get(&key)?.main.clone()?;
+        (!l.is_lost()).then_some(l)
+    }
+
+    pub(super) fn set_dialing(&self, key: Key, on: bool) {
+        self.slots.borrow_mut().entry(key).or_default().dialing = on;
+        if !on {
+            self.dialled.notify_waiters();
+        }
+    }
+
+    pub(super) fn add_link(&self, key: Key, link: &Rc<Link>, main: bool, now: Stamp) {
+        let mut slots = self.slots.borrow_mut();
+        let slot = slots.entry(key).or_default();
+        slot.all.insert(link.id, (link.clone(), now));
+        if main {
+            slot.main = Some(link.clone());
+        }
+    }
+
+    pub(super) fn remove_link(&self, key: Key, id: u64) {
+        let mut slots = self.slots.borrow_mut();
+        let Some(slot) = slots.get_mut(&key) else { return };
+        slot.all.remove(&id);
+        if slot.main.as_ref().is_some_and(|l| l.id == id) {
+            slot.main = slot.all.values().map(|(l, _)| l).find(|l| !l.is_lost() && !l.is_draining()).cloned();
+        }
+        let next = slot.main.as_ref().map_or(0, |l| l.id);
+        drop(slots);
+        self.shared(key).hand_over(id, next);
+    }
+
+    pub(super) fn link_heard(&self, key: Key, id: u64, now: Stamp) {
+        self.shared(key).heard(self.w.index, now);
+        if let Some(slot) = self.slots.borrow_mut().get_mut(&key)
+            && let Some((_, heard)) = slot.all.get_mut(&id)
+        {
+            *heard = now;
+        }
+    }
+
+    /// Latest arrival on any link to the node but `id`.
+    pub(super) fn others_heard(&self, key: Key, id: u64) -> Stamp {
+        let here = self.slots.borrow().get(&key).and_then(|s| {
+            s.all.iter().filter(|(i, _)| **i != id).map(|(_, (_, heard))| *heard).max()
+        });
+        here.unwrap_or(Stamp::ZERO).max(self.shared(key).heard_elsewhere(self.w.index))
+    }
+
+    /// All live links to an endpoint on this worker.
+    pub(super) fn links(&self, key: Key) -> Vec<Rc<Link>> {
+        self.slots.borrow().get(&key).map_or_else(Vec::new, |s| s.all.values().map(|(l, _)| l.clone()).collect())
+    }
+
+    // === streams ===
+
+    /// Opens a stream for an application connection on `link`.
+    pub fn open(&self, key: Key, link: &Rc<Link>, io: TcpStream, first: &[u8]) -> Result<Rc<Stream>, TcpStream> {
+        let stream = link.open(&self.ups[key.up].params.remote, io, first)?;
+        self.shared(key).connections.fetch_add(1, Relaxed);
+        Ok(stream)
+    }
+
+    /// The stream is over.
+    pub fn closed(&self, key: Key) {
+        self.shared(key).connections.fetch_sub(1, Relaxed);
+    }
+
+    /// How new work reaches the endpoint.
+    pub fn mode(&self, key: Key) -> Mode {
+        match self.ups[key.up].params.policy {
+            LinkPolicy::Off => Mode::Plain,
+            LinkPolicy::Required => Mode::Framed,
+            LinkPolicy::Auto => self.shared(key).mode(),
+        }
+    }
+
+    /// Number of endpoints of an upstream that are not FAILED.
+    pub fn usable(&self, up: usize) -> usize {
+        self.ups[up].endpoints.iter().filter(|e| e.state() != State::Failed).count()
+    }
+
+    /// Begins the planned end on nothing: outbound links simply end with the process. Kept links are closed.
+    pub fn close_all(&self) {
+        let slots = self.slots.borrow();
+        for (link, _) in slots.values().flat_map(|s| s.all.values()) {
+            link.close(crate::link::Lost::Goaway);
+        }
+    }
+}
+
+/// A hub that may be gone already.
+pub(super) type WeakHub = Weak<Hub>;

@@ -1,0 +1,352 @@
+//! The one writer of an endpoint's state: it lives on one worker, hears of every link on any worker, and does what the
+//! pure [`Endpoint`] asks for.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use super::balance::View;
+use super::dial::{self, Purpose};
+use super::endpoint::Endpoint;
+use super::facts::{DialResult, EndpointOutput, EndpointParams, Mode, PortState, Transition};
+use super::hub::{Hub, Key, News, Order, WeakHub};
+use super::registry::{Report, Shared};
+use crate::admin::events::{Event, EventLog};
+use crate::clock;
+use crate::detector::Output;
+use crate::link::handshake::DialError;
+use crate::link::{Link, Lost};
+use crate::metrics::UpstreamMetrics;
+use crate::stamp::Stamp;
+use crate::verdict::{Cause, State};
+use crate::worker::Timed;
+
+/// A fresh dial is given up after this: it only matters while it is the newest.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// A kernel that accepted, but whose sidecar says nothing for this long, is one of a stopped process.
+const SPEAK_TIMEOUT: Duration = Duration::from_millis(80);
+/// Silence of a connect that makes the cause `blackhole`, while the dial itself goes on.
+const HOLE_AFTER: Duration = Duration::from_millis(80);
+
+/// See the module.
+pub struct Owner {
+    key: Key,
+    id: u64,
+    hub: WeakHub,
+    shared: Arc<Shared>,
+    metrics: Arc<UpstreamMetrics>,
+    events: Arc<EventLog>,
+    ep: RefCell<Endpoint>,
+    scheduled: Cell<Stamp>,
+    /// Number of the newest fresh dial.
+    dial_no: Cell<u64>,
+    node: RefCell<Option<String>>,
+    pressed: Cell<bool>,
+}
+
+impl Owner {
+    pub(super) fn new(hub: &Rc<Hub>, key: Key, events: Arc<EventLog>) -> Rc<Owner> {
+        let upstream = &hub.ups[key.up].params;
+        let params = EndpointParams {
+            policy: upstream.policy,
+            cut_after: upstream.cut_after,
+            learn_max: upstream.detector.learn_max,
+            seed: hub.w.random(),
+        };
+        let owner = Rc::new(Owner {
+            key,
+            id: hub.w.fresh_id(),
+            hub: Rc::downgrade(hub),
+            shared: hub.shared(key).clone(),
+            metrics: hub.metrics[key.up].clone(),
+            events,
+            ep: RefCell::new(Endpoint::new(params, clock::now())),
+            scheduled: Cell::new(Stamp::NEVER),
+            dial_no: Cell::new(0),
+            node: RefCell::default(),
+            pressed: Cell::new(false),
+        });
+        let timed: Rc<dyn Timed> = owner.clone();
+        hub.w.register(owner.id, Rc::downgrade(&timed));
+        owner
+    }
+
+    pub(super) fn start(self: &Rc<Self>) {
+        self.pump(clock::now());
+    }
+
+    /// News of a link, wherever it lives.
+    pub(super) fn take(self: &Rc<Self>, now: Stamp, news: News) {
+        {
+            let mut ep = self.ep.borrow_mut();
+            match news {
+                News::Up(link, incarnation, node) => {
+                    *self.node.borrow_mut() = Some(node);
+                    ep.link_up(now, link, incarnation);
+                }
+                News::Judged(link, output) => {
+                    self.count(&output);
+                    ep.link_output(now, link, &output);
+                }
+                News::Lost(link, how) => ep.link_lost(now, link, how),
+                News::Heard(link) => ep.link_heard(now, link),
+                News::Vouch(vouch, frozen, starved) => ep.vouch(now, vouch, frozen, starved),
+                News::Maintenance(pause) => ep.maintenance(now, pause),
+                News::Backpressure(active) => {
+                    self.pressed.set(active);
+                    ep.backpressure(now, active);
+                }
+                News::Goaway => ep.goaway(now),
+                News::OpenFailed(refused) => ep.open_failed(now, refused),
+                News::Plain(result) => ep.plain_result(now, result),
+            }
+        }
+        self.pump(now);
+    }
+
+    fn count(&self, output: &Output) {
+        let Output::Active(e) = output else { return };
+        if let Some(late) = e.learned {
+            self.metrics.late(late);
+        }
+    }
+
+    fn pump(self: &Rc<Self>, now: Stamp) {
+        // Bounded: an endpoint that never rests is a defect, not a reason to hang the worker.
+        for _ in 0..32 {
+            let output = self.ep.borrow_mut().poll(now);
+            let Some(output) = output else { break };
+            self.publish(now);
+            self.act(now, output);
+        }
+        self.publish(now);
+        if let Some(hub) = self.hub.upgrade() {
+            let due = self.ep.borrow().next_due(now).0;
+            hub.w.schedule(self.id, due, &self.scheduled);
+        }
+    }
+
+    fn publish(&self, now: Stamp) {
+        let ep = self.ep.borrow();
+        self.shared.publish(&View::of(&ep, self.shared.weight, now), ep.mode());
+    }
+
+    fn act(self: &Rc<Self>, now: Stamp, output: EndpointOutput) {
+        let Some(hub) = self.hub.upgrade() else { return };
+        match output {
+            EndpointOutput::Transition(t) => self.transition(now, &t),
+            EndpointOutput::CauseRefined(cause) => self.refined(now, cause),
+            EndpointOutput::FreshDial => self.fresh_dial(&hub),
+            EndpointOutput::ProbeServicePort => self.probe_port(),
+            EndpointOutput::Probe(link) => {
+                if let Some(l) = self.find(&hub, link) {
+                    l.probe(now);
+                }
+            }
+            EndpointOutput::CutLink(link) => {
+                if let Some(l) = self.find(&hub, link) {
+                    l.close(Lost::Cut);
+                }
+            }
+            EndpointOutput::CutStreams => hub.order(self.key, Order::Cut { keep: 0 }),
+            EndpointOutput::ModePlain | EndpointOutput::ModeFramed => {
+                tracing::info!(upstream = self.upstream(&hub), endpoint = %self.shared.address,
+                    mode = self.ep.borrow().mode().name(), "mode");
+            }
+        }
+    }
+
+    fn find(&self, hub: &Hub, id: u64) -> Option<Rc<Link>> {
+        hub.links(self.key).into_iter().find(|l| l.id == id)
+    }
+
+    fn upstream<'a>(&self, hub: &'a Hub) -> &'a str {
+        &hub.ups[self.key.up].params.name
+    }
+
+    // === telling ===
+
+    fn transition(&self, now: Stamp, t: &Transition) {
+        self.metrics.transitions(t.to, t.cause).inc();
+        if t.mistake {
+            self.metrics.mistakes.inc();
+        }
+        if t.outage_healed {
+            self.metrics.outages_healed.inc();
+        }
+        if let Some(d) = t.detection {
+            self.metrics.detected(d);
+        }
+        self.tell(now, t.from, t.to, t.cause, Some(t));
+    }
+
+    fn refined(&self, now: Stamp, cause: Cause) {
+        let state = self.ep.borrow().state();
+        if state != State::Active {
+            self.tell(now, state, state, cause, None);
+        }
+    }
+
+    fn tell(&self, now: Stamp, from: State, to: State, cause: Cause, t: Option<&Transition>) {
+        let Some(hub) = self.hub.upgrade() else { return };
+        let r = self.make_report(&hub, now);
+        let name = self.upstream(&hub);
+        let mut e = Event::new(now, name, &self.shared.address.to_string(), from, to, cause);
+        e.node.clone_from(&r.node);
+        (e.score, e.link_score, e.service_score) = (r.score, r.link_score, r.service_score);
+        (e.silence_ms, e.promise_ms, e.peak_ms, e.rtt_ms) = (r.silence_ms, r.promise_ms, r.peak_ms, r.rtt_ms);
+        e.by_proof = t.is_some_and(|t| t.by_proof);
+        e.mistake = t.is_some_and(|t| t.mistake);
+        self.events.push(e);
+        tracing::info!(
+            upstream = name,
+            endpoint = %self.shared.address,
+            node = r.node.as_deref().unwrap_or("-"),
+            from = from.name(),
+            to = to.name(),
+            cause = cause.name(),
+            score = r.score,
+            silence_ms = t.map(|t| t.silence.as_secs_f64() * 1e3),
+            since_last_ms = r.silence_ms,
+            promise_ms = r.promise_ms,
+            peak_ms = r.peak_ms,
+            rtt_ms = r.rtt_ms,
+            by_proof = t.is_some_and(|t| t.by_proof),
+            "state"
+        );
+        self.shared.set_report(r);
+    }
+
+    /// Publishes a fresh report for `/status`.
+    pub(super) fn report(&self, now: Stamp) {
+        if let Some(hub) = self.hub.upgrade() {
+            self.publish(now);
+            self.shared.set_report(self.make_report(&hub, now));
+        }
+    }
+
+    fn make_report(&self, hub: &Hub, now: Stamp) -> Report {
+        let links = hub.links(self.key);
+        let main = hub.main(self.key).or_else(|| links.first().cloned());
+        if let Some(l) = &main
+            && let Some(score) = l.with_judge(|j| j.score(now))
+        {
+            self.ep.borrow_mut().link_scored(l.id, score);
+        }
+        let ep = self.ep.borrow();
+        let known = main.is_some() || ep.state() != State::Active || ep.mode() == Mode::Framed;
+        let mut r = Report {
+            incarnation: ep.incarnation(),
+            links: ep.links(),
+            node: self.node.borrow().clone(),
+            state: ep.state(),
+            score: known.then(|| ep.score(now)),
+            link_score: known.then(|| ep.link_score(now)),
+            service_score: known.then(|| ep.service_score(now)),
+            cause: ep.cause(),
+            vouch: ep.last_vouch(),
+            facets: ep.facets(now),
+            mistakes: ep.mistakes(),
+            outages_healed: ep.outages_healed(),
+            streams: links.iter().map(|l| l.stream_count()).sum(),
+            backpressure: self.pressed.get(),
+            ..Report::default()
+        };
+        if let Some(l) = main {
+            fill(&mut r, &l, now);
+        }
+        let heard = self.shared.heard_anywhere();
+        if heard != Stamp::ZERO {
+            r.last_frame = Some(heard);
+            r.silence_ms = Some(now.millis_since(heard).max(0.0));
+        }
+        r
+    }
+
+    // === fresh connections ===
+
+    fn fresh_dial(self: &Rc<Self>, hub: &Rc<Hub>) {
+        let no = self.dial_no.get() + 1;
+        self.dial_no.set(no);
+        let (me, hub) = (self.clone(), hub.clone());
+        tokio::task::spawn_local(async move {
+            let dial = dial::dial(&hub, me.key, DIAL_TIMEOUT, SPEAK_TIMEOUT, Purpose::Main);
+            tokio::pin!(dial);
+            let first = tokio::time::timeout(HOLE_AFTER, &mut dial).await;
+            let result = match first {
+                Ok(r) => r,
+                Err(_) => {
+                    me.dialled(no, DialResult::Unanswered);
+                    dial.await
+                }
+            };
+            let result = match result {
+                // `link_up` was told by the dial itself.
+                Ok(_) => DialResult::Welcomed,
+                Err(DialError::Refused) => DialResult::Refused,
+                Err(DialError::NoWelcome) => DialResult::AcceptedNoWelcome,
+                Err(DialError::Unanswered) => return,
+                Err(DialError::Io(e)) if e.kind() != io::ErrorKind::UnexpectedEof => DialResult::Unanswered,
+                Err(e) => {
+                    tracing::debug!(endpoint = %me.shared.link, error = %e, "dial");
+                    DialResult::NotSidecar
+                }
+            };
+            me.dialled(no, result);
+        });
+    }
+
+    fn dialled(self: &Rc<Self>, no: u64, result: DialResult) {
+        // Only the newest dial speaks; an old one that succeeds late still brings a link.
+        if no != self.dial_no.get() && result != DialResult::Welcomed {
+            return;
+        }
+        let now = clock::now();
+        self.ep.borrow_mut().dial(now, result);
+        self.pump(now);
+    }
+
+    fn probe_port(self: &Rc<Self>) {
+        let me = self.clone();
+        tokio::task::spawn_local(async move {
+            let got = tokio::time::timeout(Duration::from_millis(250), TcpStream::connect(me.shared.address)).await;
+            let state = match got {
+                Ok(Ok(_)) => PortState::Accepts,
+                Ok(Err(e)) if e.kind() == io::ErrorKind::ConnectionRefused => PortState::Refused,
+                Ok(Err(_)) | Err(_) => PortState::Unanswered,
+            };
+            let now = clock::now();
+            me.ep.borrow_mut().service_port(now, state);
+            me.pump(now);
+        });
+    }
+}
+
+fn fill(r: &mut Report, l: &Link, now: Stamp) {
+    let ms = |d: Duration| d.as_secs_f64() * 1e3;
+    r.node = Some(l.peer_node.clone());
+    r.queue_ratio = Some(l.queue_ratio());
+    r.last_seq = Some(l.last_seq());
+    l.with_judge(|j| {
+        r.promise_ms = Some(ms(j.promise()));
+        r.rtt_ms = j.rtt().map(ms);
+        r.peak_ms = Some(ms(j.peak(now)));
+        r.expected = Some(j.deadline());
+    });
+}
+
+impl Timed for Owner {
+    fn on_timer(self: Rc<Self>, at: Stamp, now: Stamp) {
+        if at != self.scheduled.get() {
+            return;
+        }
+        self.scheduled.set(Stamp::NEVER);
+        self.pump(now);
+    }
+
+    fn own_stall(&self, _from: Stamp, _to: Stamp) {}
+}

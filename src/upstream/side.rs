@@ -1,0 +1,131 @@
+//! What an outbound link tells: to the owner of the verdict, and to its worker's hub.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::facts::LinkLost;
+use super::hub::{Key, News, WeakHub};
+use super::registry::Shared;
+use crate::detector::Output;
+use crate::link::{BeatFacts, Link, Lost, Side, Stream};
+use crate::stamp::Stamp;
+use crate::verdict::{State, Vouch};
+use crate::wire;
+
+/// While an endpoint is doubted its owner hears of life at most this often.
+const TELL_EVERY: Duration = Duration::from_millis(2);
+/// Only the observer needs a short idle promise; towards the service a second is enough (detection.md section 7).
+pub const IDLE_TOWARDS_SERVICE: Duration = Duration::from_secs(1);
+
+/// The dialler's [`Side`].
+pub struct OutboundSide {
+    hub: WeakHub,
+    key: Key,
+    shared: Arc<Shared>,
+    /// Set once the link exists.
+    pub(super) link: Cell<u64>,
+    told: Cell<Stamp>,
+    vouched: Cell<Option<(Vouch, bool, bool)>>,
+    /// Per-connection links promise nothing short: the node's watch link speaks for them.
+    duty: bool,
+}
+
+impl OutboundSide {
+    pub(super) fn new(hub: WeakHub, key: Key, shared: Arc<Shared>, duty: bool) -> Rc<OutboundSide> {
+        Rc::new(OutboundSide {
+            hub,
+            key,
+            shared,
+            link: Cell::new(0),
+            told: Cell::new(Stamp::ZERO),
+            vouched: Cell::new(None),
+            duty,
+        })
+    }
+
+    fn tell(&self, now: Stamp, news: News) {
+        if let Some(hub) = self.hub.upgrade() {
+            hub.tell(self.key, now, news);
+        }
+    }
+}
+
+impl Side for OutboundSide {
+    fn heard(&self, now: Stamp) {
+        let Some(hub) = self.hub.upgrade() else { return };
+        hub.link_heard(self.key, self.link.get(), now);
+        if self.shared.state() != State::Active && now.since(self.told.get()) >= TELL_EVERY {
+            self.told.set(now);
+            hub.tell(self.key, now, News::Heard(self.link.get()));
+        }
+    }
+
+    fn others_heard(&self, link: &Link) -> Stamp {
+        self.hub.upgrade().map_or(Stamp::ZERO, |h| h.others_heard(self.key, link.id))
+    }
+
+    fn judged(&self, link: &Rc<Link>, now: Stamp, output: &Output) {
+        if let Output::LinkOnly(e) = output {
+            tracing::info!(link = link.id, endpoint = %self.shared.address, evidence = ?e,
+                "one link is silent while others to the node live: cut");
+            link.close(Lost::Cut);
+        }
+        self.tell(now, News::Judged(link.id, output.clone()));
+    }
+
+    fn beat(&self, _link: &Link, now: Stamp, beat: &wire::Beat) {
+        let said = (beat.vouch, beat.flags.frozen, beat.flags.starved);
+        let changed = self.vouched.replace(Some(said)) != Some(said);
+        if changed || self.shared.state() != State::Active {
+            self.tell(now, News::Vouch(said.0, said.1, said.2));
+        }
+    }
+
+    fn backpressure(&self, now: Stamp, active: bool) {
+        self.tell(now, News::Backpressure(active));
+    }
+
+    fn maintenance(&self, now: Stamp, duration: Duration) {
+        self.tell(now, News::Maintenance(duration));
+    }
+
+    fn goaway(&self, _link: &Rc<Link>, now: Stamp, _deadline: Duration) {
+        self.tell(now, News::Goaway);
+    }
+
+    fn lost(&self, link: &Rc<Link>, now: Stamp, how: &Lost) {
+        let Some(hub) = self.hub.upgrade() else { return };
+        hub.remove_link(self.key, link.id);
+        let how = match how {
+            Lost::Fin => LinkLost::Fin,
+            Lost::Rst => LinkLost::Rst,
+            Lost::TimedOut => LinkLost::TimedOut,
+            Lost::Goaway => LinkLost::Goaway,
+            Lost::Cut => LinkLost::Cut,
+            Lost::Protocol(_) => LinkLost::Protocol,
+        };
+        hub.tell(self.key, now, News::Lost(link.id, how));
+    }
+
+    fn open(&self, _link: &Rc<Link>, _stream: &Rc<Stream>, _service: &str) -> bool {
+        false
+    }
+
+    fn facts(&self, _now: Stamp) -> BeatFacts {
+        BeatFacts::default()
+    }
+
+    fn on_duty(&self, link: u64) -> bool {
+        self.duty && self.shared.on_duty(link)
+    }
+
+    fn used(&self, link: u64, now: Stamp) {
+        self.shared.used(link, now);
+    }
+
+    fn idle_promise(&self) -> Duration {
+        IDLE_TOWARDS_SERVICE
+    }
+}
