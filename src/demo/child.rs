@@ -1,5 +1,6 @@
 //! Child processes that end with the demo, and the hidden commands they run.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -12,8 +13,8 @@ use rustix::process::{
 };
 
 use super::{net, service};
-use crate::clock;
 use crate::stamp::Stamp;
+use crate::{clock, sys};
 
 /// Commands the demo runs itself with. They belong to no contract.
 #[derive(clap::Subcommand, Clone, Debug)]
@@ -21,7 +22,7 @@ pub enum Inner {
     /// The demo's service.
     #[command(hide = true)]
     DemoService(service::ServiceArgs),
-    /// Becomes another program, tied to the demo's life, in a given network namespace.
+    /// Becomes another program in a given network namespace.
     #[command(hide = true)]
     DemoExec(ExecArgs),
     /// Keeps a network namespace.
@@ -35,12 +36,9 @@ pub enum Inner {
 /// Arguments of the hidden `demo-exec`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ExecArgs {
-    /// End when this process ends.
-    #[arg(long)]
-    pub parent: u32,
     /// Network namespace.
     #[arg(long)]
-    pub net: Option<PathBuf>,
+    pub net: PathBuf,
     /// Program and arguments.
     #[arg(last = true, required = true)]
     pub argv: Vec<std::ffi::OsString>,
@@ -64,18 +62,8 @@ pub fn run(inner: &Inner) -> ExitCode {
 }
 
 fn exec(args: &ExecArgs) -> io::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The demo may have died before the line above.
-    let parent = getppid().map_or(0, |p| p.as_raw_nonzero().get());
-    if parent as u32 != args.parent {
-        return Err(io::Error::other("the demo has ended"));
-    }
-    if let Some(path) = &args.net {
-        net::enter(&File::open(path)?)?;
-    }
-    let Some((program, rest)) = args.argv.split_first() else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
+    net::enter(&File::open(&args.net)?)?;
+    let Some((program, rest)) = args.argv.split_first() else { return Err(io::ErrorKind::InvalidInput.into()) };
     let e = Command::new(program).args(rest).exec();
     Err(io::Error::new(e.kind(), format!("{}: {e}", program.display())))
 }
@@ -93,36 +81,36 @@ impl Program {
         Ok(Program { exe: std::env::current_exe()? })
     }
 
-    /// Its path.
-    pub fn path(&self) -> &Path {
-        &self.exe
-    }
-
     /// `argv` as a child tied to this process, in network namespace `netns`. A first word of "" is this program.
     pub fn command(&self, netns: Option<&Path>, argv: &[&str]) -> Command {
-        let mut command = Command::new(&self.exe);
-        command.args(["demo-exec", "--parent", &std::process::id().to_string()]);
-        if let Some(path) = netns {
-            command.arg("--net").arg(path);
-        }
-        command.arg("--");
-        for word in argv {
-            match word.is_empty() {
-                true => command.arg(&self.exe),
-                false => command.arg(word),
-            };
-        }
-        // Ctrl-C is for the demo alone.
-        command.process_group(0);
+        let mut words = argv.iter().map(|w| if w.is_empty() { self.exe.as_os_str() } else { OsStr::new(*w) });
+        let mut command = match netns {
+            Some(path) => {
+                let mut command = Command::new(&self.exe);
+                command.arg("demo-exec").arg("--net").arg(path).arg("--");
+                command
+            }
+            None => Command::new(words.next().unwrap_or(self.exe.as_os_str())),
+        };
+        command.args(words);
+        tie(&mut command);
         command
     }
 
     /// This program with `args` in a new network namespace, with pipes as input and output.
     pub fn in_new_netns(&self, args: &[&str]) -> io::Result<Running> {
-        let mut command = self.command(None, &[&["unshare", "-n", ""], args].concat());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut command = Command::new(&self.exe);
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        sys::child::in_new_netns(&mut command);
+        tie(&mut command);
         Running::start(command)
     }
+}
+
+/// It ends when the demo does, and Ctrl-C is for the demo alone.
+fn tie(command: &mut Command) {
+    sys::child::kill_with_parent(command);
+    command.process_group(0);
 }
 
 /// A child process with its own process group; killed and reaped when dropped.
@@ -238,13 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn exec_refuses_when_the_parent_is_another() {
-        // Sets this thread's own death signal; harmless, and undone at once.
-        let thread = std::thread::spawn(|| {
-            let e = exec(&ExecArgs { parent: u32::MAX, net: None, argv: vec!["true".into()] }).unwrap_err();
-            set_parent_process_death_signal(None).unwrap();
-            e.to_string()
-        });
-        assert_eq!(thread.join().unwrap(), "the demo has ended");
+    fn an_empty_word_is_this_program() {
+        let program = Program::this().unwrap();
+        let here = program.command(None, &["", "run"]);
+        assert_eq!(here.get_program(), program.exe);
+        assert_eq!(here.get_args().collect::<Vec<_>>(), ["run"]);
+        let there = program.command(Some(Path::new("/proc/1/ns/net")), &["ip", "link"]);
+        assert_eq!(there.get_program(), program.exe);
+        let args: Vec<_> = there.get_args().collect();
+        assert_eq!(args, ["demo-exec", "--net", "/proc/1/ns/net", "--", "ip", "link"]);
     }
 }

@@ -137,7 +137,7 @@ impl Scene {
         argv.extend(["", "run", "-c", &path]);
         let mut sidecar = self.spawn(self.program.command(pod.netns.as_deref(), &argv), &pod.name)?;
         if self.unshare_pid.is_some() {
-            // `demo-exec` and `unshare` keep the child's id; the sidecar is what they fork.
+            // The child is `unshare`; the sidecar is what it forks.
             sidecar.follow_fork(Duration::from_secs(5)).await?;
         }
         pod.sidecar.replace(Some(sidecar));
