@@ -1,0 +1,237 @@
+//! The command line as typed.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+const EXAMPLES: &str = "\
+Examples:
+  sidebeat config defaults > sidebeat.toml    begin with every default
+  sidebeat check sidebeat.toml                all errors, with line and column
+  sidebeat run -c sidebeat.toml               the sidecar
+  sidebeat status --watch                     who is up, who is suspected, and why
+
+Exit codes: 0 success, 1 failure while running, 3 something is FAILED (status), 64 wrong command line,
+78 wrong configuration.";
+
+/// Sidecar proxy that piggybacks liveness on business traffic.
+#[derive(Debug, Parser)]
+#[command(name = "sidebeat", version, after_help = EXAMPLES, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the sidecar.
+    #[command(after_help = RUN_HELP)]
+    Run(Run),
+    /// Check a configuration and report every error.
+    #[command(after_help = CHECK_HELP)]
+    Check(Check),
+    /// Show the whole scene on this machine: services, sidecars, traffic, faults.
+    Demo(Demo),
+    /// Show upstreams and endpoints: score, state, cause.
+    #[command(after_help = STATUS_HELP)]
+    Status(Status),
+    /// Announce a pause to all downstreams, as a hook for GC, backup or deploy.
+    #[command(after_help = MAINTENANCE_HELP)]
+    Maintenance(Maintenance),
+    /// Ask /ready, for HEALTHCHECK in a container: 0 ready, 1 not.
+    Healthcheck(Healthcheck),
+    /// Print configuration.
+    Config(ConfigArgs),
+}
+
+const RUN_HELP: &str = "\
+Example:
+  sidebeat run -c /etc/sidebeat/sidebeat.toml
+
+SIGTERM drains, a second one or SIGINT stops at once, SIGHUP reloads, SIGUSR1 logs the state.
+Exit codes: 0 clean stop, 1 failure while running, 78 wrong configuration.";
+
+const CHECK_HELP: &str = "\
+Example:
+  sidebeat check sidebeat.toml && sidebeat run -c sidebeat.toml
+
+Overrides of the form SIDEBEAT__SECTION__KEY in the environment are checked too.
+Exit codes: 0 valid, 78 not.";
+
+const STATUS_HELP: &str = "Exit codes: 0 all well, 3 something is FAILED, 1 the sidecar cannot be reached.";
+
+const MAINTENANCE_HELP: &str = "\
+Example:
+  sidebeat maintenance --for 500ms --reason gc
+
+Exit codes: 0 announced, 1 the sidecar cannot be reached.";
+
+/// `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Configuration file.
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        env = "SIDEBEAT_CONFIG",
+        default_value = "/etc/sidebeat/sidebeat.toml"
+    )]
+    pub config: PathBuf,
+}
+
+/// `check`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// Configuration file.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// Where the sidecar's admin server listens.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct AdminAddress {
+    /// Admin address of the sidecar.
+    #[arg(long, value_name = "ADDR", env = "SIDEBEAT_ADMIN", default_value = "127.0.0.1:7421")]
+    pub admin: SocketAddr,
+}
+
+/// `status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Admin address.
+    #[command(flatten)]
+    pub admin: AdminAddress,
+    /// Go on showing it.
+    #[arg(long)]
+    pub watch: bool,
+    /// The JSON of GET /status.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `maintenance`.
+#[derive(Debug, Args)]
+pub struct Maintenance {
+    /// Length of the pause, such as 500ms.
+    #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub for_: Duration,
+    /// Admin address.
+    #[command(flatten)]
+    pub admin: AdminAddress,
+    /// Why, for logs and events.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub reason: String,
+}
+
+/// `healthcheck`.
+#[derive(Debug, Args)]
+pub struct Healthcheck {
+    /// Admin address.
+    #[command(flatten)]
+    pub admin: AdminAddress,
+}
+
+/// `config`.
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    /// What to print.
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+/// The commands of `config`.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// The commented default configuration.
+    Defaults,
+}
+
+/// `demo`.
+#[derive(Clone, Debug, Args)]
+pub struct Demo {
+    /// Run unattended for this long, such as 20s; without it the view is live.
+    #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub for_: Option<Duration>,
+    /// Faults, in this order, separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub faults: Vec<String>,
+    /// Times the list is run through.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub repeat: u32,
+    /// Random gaps between requests, such as 5ms..20ms.
+    #[arg(long, value_name = "MIN..MAX", value_parser = gap)]
+    pub gap: Option<(Duration, Duration)>,
+    /// Requests per second instead of random gaps.
+    #[arg(long, value_name = "N", conflicts_with = "gap", value_parser = rate)]
+    pub rate: Option<f64>,
+    /// Services, each behind a sidecar of its own.
+    #[arg(long, default_value_t = 3, value_parser = services)]
+    pub services: usize,
+    /// Seed of the random moments.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// One JSON report on stdout, progress on stderr.
+    #[arg(long)]
+    pub json: bool,
+    /// No progress.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// Reads "5ms..20ms".
+fn gap(text: &str) -> Result<(Duration, Duration), String> {
+    let (min, max) = text.split_once("..").ok_or("write it as MIN..MAX, such as 5ms..20ms")?;
+    let read = |t: &str| humantime::parse_duration(t.trim()).map_err(|e| format!("{t:?}: {e}"));
+    let (min, max) = (read(min)?, read(max)?);
+    if min.is_zero() || max < min || max > Duration::from_secs(60) {
+        return Err("0 < MIN <= MAX <= 60s".to_owned());
+    }
+    Ok((min, max))
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse::<f64>().map_err(|e| e.to_string())?;
+    if (0.1..=1_000_000.0).contains(&rate) { Ok(rate) } else { Err("0.1 to 1000000".to_owned()) }
+}
+
+fn services(text: &str) -> Result<usize, String> {
+    let services = text.parse::<usize>().map_err(|e| e.to_string())?;
+    if (1..=9).contains(&services) { Ok(services) } else { Err("1 to 9".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn gaps() {
+        let ms = Duration::from_millis;
+        assert_eq!(gap("5ms..20ms"), Ok((ms(5), ms(20))));
+        assert_eq!(gap("5ms .. 5ms"), Ok((ms(5), ms(5))));
+        for bad in ["", "5ms", "..", "5..20", "0s..1s", "20ms..5ms", "1s..2h"] {
+            assert!(gap(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn maintenance_and_status_take_an_address() {
+        let cli =
+            Cli::try_parse_from(["sidebeat", "maintenance", "--for", "500ms", "--admin", "[::1]:1"]).unwrap();
+        let Command::Maintenance(m) = cli.command else { panic!() };
+        assert_eq!((m.for_, m.admin.admin.port()), (Duration::from_millis(500), 1));
+        for bad in [&["sidebeat", "maintenance"][..], &["sidebeat", "status", "--admin", "nowhere"]] {
+            assert!(Cli::try_parse_from(bad).is_err());
+        }
+    }
+}

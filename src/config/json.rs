@@ -1,0 +1,110 @@
+//! The effective configuration as JSON, for `GET /config`. It holds no secret yet; a secret key must be
+//! printed as "***" here.
+//!
+//! Pure: no IO, no clock.
+
+use serde_json::{Value, json};
+
+use super::checked::*;
+use super::words::{duration_text as text, size_text};
+
+impl Config {
+    /// The effective values by the names of the file; durations and sizes as strings.
+    pub fn to_json(&self) -> Value {
+        let limits = &self.limits;
+        json!({
+            "node": { "id": self.node.id, "workers": self.node.workers },
+            "admin": {
+                "listen": self.admin.listen.to_string(),
+                "public": self.admin.public.map(|a| a.to_string()),
+            },
+            "inbound": self.inbound.iter().map(inbound).collect::<Vec<_>>(),
+            "outbound": self.outbound.iter().map(outbound).collect::<Vec<_>>(),
+            "beat": { "idle": text(self.beat.idle), "active": text(self.beat.active), "duty": self.beat.duty },
+            "detector": detector(&self.detector),
+            "backpressure": { "threshold": self.backpressure_threshold },
+            "drain": { "deadline": text(self.drain_deadline) },
+            "service": {
+                "stall_patience": text(self.service.stall_patience),
+                "busy_patience": text(self.service.busy_patience),
+            },
+            "limits": {
+                "connections": limits.connections,
+                "links": limits.links,
+                "streams_per_link": limits.streams_per_link,
+                "stream_window": size_text(u64::from(limits.stream_window)),
+                "link_queue": size_text(limits.link_queue as u64),
+                "memory": size_text(limits.memory as u64),
+                "hello_timeout": text(limits.hello_timeout),
+            },
+            "log": {
+                "format": match self.log.format { LogFormat::Text => "text", LogFormat::Json => "json" },
+                "level": self.log.level,
+            },
+        })
+    }
+}
+
+fn protocol(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Http => "http",
+    }
+}
+
+fn inbound(inbound: &Inbound) -> Value {
+    let outside = !inbound.link_listen.ip().to_canonical().is_loopback();
+    json!({
+        "name": inbound.name,
+        "link_listen": inbound.link_listen.to_string(),
+        "allow": inbound.allow.iter().map(|c| format!("{}/{}", c.addr, c.prefix)).collect::<Vec<_>>(),
+        "insecure": outside && inbound.allow.is_empty(),
+        "service": inbound.service.to_string(),
+        "protocol": protocol(inbound.protocol),
+    })
+}
+
+fn outbound(outbound: &Outbound) -> Value {
+    let endpoints = outbound
+        .endpoints
+        .iter()
+        .map(|e| json!({ "address": e.address.to_string(), "link_port": e.link.port(), "weight": e.weight }));
+    json!({
+        "name": outbound.name,
+        "remote": outbound.remote,
+        "listen": outbound.listen.to_string(),
+        "protocol": protocol(outbound.protocol),
+        "endpoints": endpoints.collect::<Vec<_>>(),
+        "link": match outbound.link {
+            LinkPolicy::Auto => "auto",
+            LinkPolicy::Required => "required",
+            LinkPolicy::Off => "off",
+        },
+        "link_mode": match outbound.link_mode {
+            LinkMode::Auto => "auto",
+            LinkMode::Shared => "shared",
+            LinkMode::PerConnection => "per-connection",
+        },
+        "enforce": match outbound.enforce {
+            Enforce::Off => "off",
+            Enforce::Suspect => "suspect",
+            Enforce::Failed => "failed",
+        },
+        "cut_after": outbound.cut_after.map_or("off".to_owned(), text),
+        "max_failed": outbound.max_failed,
+        "connect_timeout": text(outbound.connect_timeout),
+    })
+}
+
+fn detector(detector: &Detector) -> Value {
+    json!({
+        "kind": match detector.kind { DetectorKind::Promise => "promise", DetectorKind::Huddm => "huddm" },
+        "shadows": [],
+        "promise": {
+            "tau_min": text(detector.tau_min),
+            "learn_max": text(detector.learn_max),
+            "half_life": text(detector.half_life),
+        },
+        "huddm": { "decay": match detector.decay { Decay::Tick => "tick", Decay::Miss => "miss" } },
+    })
+}

@@ -1,0 +1,85 @@
+//! A file and the environment to a checked configuration.
+
+use std::io::Read;
+use std::path::Path;
+
+use toml::de::DeTable;
+
+use super::checked::Config;
+use super::problem::{At, Errors, Report, Warning};
+use super::{build, env, read, relations};
+
+/// Largest file, bytes. Ten thousand endpoints fit; a wrong path (a log, a device) is refused early.
+pub const MAX_BYTES: u64 = 1 << 20;
+
+/// Reads and checks a file. `env` are all environment variables; those with another prefix are ignored.
+///
+/// # Errors
+/// Every problem found, in the order of the file; or why it could not be read.
+pub fn load(
+    path: &Path,
+    env: impl Iterator<Item = (String, String)>,
+) -> Result<(Config, Vec<Warning>), Errors> {
+    let name = path.display().to_string();
+    let text = text_of(path).map_err(|(what, hint)| Errors::file(&name, what, hint))?;
+    parse(&text, &name, env)
+}
+
+/// Checks a text; `name` stands for it in messages.
+///
+/// # Errors
+/// Every problem found, in the order of the text.
+pub fn parse(
+    text: &str,
+    name: &str,
+    env: impl Iterator<Item = (String, String)>,
+) -> Result<(Config, Vec<Warning>), Errors> {
+    let mut report = Report::new(name, text);
+    let (root, syntax) = DeTable::parse_recoverable(text);
+    for error in &syntax {
+        let at = At::Span(error.span().unwrap_or(0..0));
+        report.error(&at, "", format!("not TOML: {}", error.message()));
+    }
+    let vars = env::overrides(env, &mut report);
+    let document = read::read(root.get_ref(), vars, syntax.is_empty(), &mut report);
+    report.drop_echoes(syntax.len());
+    if syntax.is_empty() {
+        relations::check(&document, &mut report);
+    }
+    let config = build::build(&document, &mut report);
+    report.finish(config)
+}
+
+type Unreadable = (String, Option<&'static str>);
+
+fn text_of(path: &Path) -> Result<String, Unreadable> {
+    let file = std::fs::File::open(path).map_err(|e| unreadable(&e))?;
+    if file.metadata().is_ok_and(|m| m.is_dir()) {
+        return Err(("is a directory, not a file".to_owned(), Some("name the file in it")));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|e| unreadable(&e))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err((format!("is larger than {} MiB", MAX_BYTES >> 20), Some("is this the right file?")));
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let good = &e.as_bytes()[..e.utf8_error().valid_up_to()];
+        let line = good.iter().filter(|b| **b == b'\n').count() + 1;
+        (format!("is not UTF-8 text (first bad byte in line {line})"), None)
+    })
+}
+
+fn unreadable(error: &std::io::Error) -> Unreadable {
+    let hint = match error.kind() {
+        std::io::ErrorKind::NotFound => Some("`sidebeat config defaults` prints a file to begin with"),
+        _ => None,
+    };
+    (format!("cannot be read: {error}"), hint)
+}
+
+impl Config {
+    /// A warning if the limits need more file descriptors than `may_open` (RLIMIT_NOFILE).
+    pub fn descriptor_warning(&self, may_open: u64) -> Option<String> {
+        relations::descriptors(self, may_open)
+    }
+}

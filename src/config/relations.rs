@@ -1,0 +1,229 @@
+//! Relations between keys: names, listeners, loops, the trust rule, ranges that depend on each other.
+//!
+//! Pure: no IO, no clock.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::checked::Config;
+
+use super::problem::{At, Report};
+use super::raw::{Document, Table};
+use super::words::{duration_text, size_text};
+
+pub(super) fn check(document: &Document, report: &mut Report<'_>) {
+    something_to_do(document, report);
+    for list in ["inbound", "outbound"] {
+        names(document.list(list), report);
+    }
+    listeners(document, report);
+    document.list("inbound").iter().for_each(|t| trust(t, report));
+    document.list("outbound").iter().for_each(|t| endpoints(t, report));
+    loops(document, report);
+    orders(document, report);
+    admin(document.table("admin"), report);
+}
+
+/// Warnings that depend on this machine: file descriptors against the caps.
+pub(super) fn descriptors(config: &Config, may_open: u64) -> Option<String> {
+    let wanted =
+        (config.limits.connections as u64).saturating_mul(2).saturating_add(config.limits.links as u64);
+    (may_open < wanted).then(|| {
+        format!(
+            "limits.connections and limits.links may need {wanted} file descriptors, this process may open \
+             {may_open}: raise `ulimit -n` or lower the limits"
+        )
+    })
+}
+
+fn something_to_do(document: &Document, report: &mut Report<'_>) {
+    if document.list("inbound").is_empty() && document.list("outbound").is_empty() && !report.has_errors() {
+        report
+            .error(&At::File, "", "nothing to do: there is neither an [[inbound]] nor an [[outbound]]")
+            .hint("`sidebeat config defaults` prints a sample of both");
+    }
+}
+
+/// Names go by the rules of the environment, so that each variable means one table.
+fn names(tables: &[Table], report: &mut Report<'_>) {
+    for (i, table) in tables.iter().enumerate() {
+        let Some(name) = table.text("name") else { continue };
+        let same = |t: &&Table| t.text("name").is_some_and(|n| n == name);
+        if let Some(first) = tables[..i].iter().find(same) {
+            let line = report.describe(&first.entry("name").at);
+            let what = format!("the name \"{name}\" is used twice, first in {line}");
+            report.error(&table.entry("name").at, table.key("name"), what).hint("give each its own name");
+        }
+    }
+}
+
+fn listeners(document: &Document, report: &mut Report<'_>) {
+    let admin = document.table("admin");
+    let mut all = vec![(admin, "listen"), (admin, "public")];
+    all.extend(document.list("inbound").iter().map(|t| (t, "link_listen")));
+    all.extend(document.list("outbound").iter().map(|t| (t, "listen")));
+    let mut all: Vec<_> = all.into_iter().filter_map(|(t, k)| Some((t, k, t.address(k)?))).collect();
+    // The later one is blamed, and never a default.
+    all.sort_by_key(|(table, key, _)| match &table.entry(key).at {
+        At::File => (0, 0),
+        At::Span(span) => (1, span.start),
+        At::Env(_) => (2, 0),
+    });
+    for (i, &(table, key, address)) in all.iter().enumerate() {
+        let same = all[..i].iter().find(|(_, _, other)| *other == address && address.port() != 0);
+        let clash = same.or_else(|| all[..i].iter().find(|(_, _, other)| overlap(*other, address)));
+        let Some((first, first_key, other)) = clash else { continue };
+        let first = first.key(first_key);
+        let what = match address == *other {
+            true => format!("{address} is already used by {first}"),
+            false => format!("{address} overlaps {first} ({other})"),
+        };
+        report.error(&table.entry(key).at, table.key(key), what).hint("choose another port");
+    }
+}
+
+/// Two listeners the kernel would not let live side by side. `[::]` takes the IPv4 wildcard too.
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    let (x, y) = (a.ip().to_canonical(), b.ip().to_canonical());
+    let any = |ip: IpAddr, other: IpAddr| ip.is_unspecified() && (ip.is_ipv6() || other.is_ipv4());
+    a.port() != 0 && a.port() == b.port() && (x == y || any(x, y) || any(y, x))
+}
+
+/// The trust rule of links: whoever reaches an address that is not loopback must be named.
+fn trust(table: &Table, report: &mut Report<'_>) {
+    let Some(address) = table.address("link_listen") else { return };
+    if address.ip().to_canonical().is_loopback() {
+        return;
+    }
+    let (allow, insecure) = (table.entry("allow"), table.entry("insecure"));
+    let everyone = table.networks("allow").iter().find(|c| c.prefix == 0);
+    match (table.networks("allow").is_empty(), table.flag("insecure")) {
+        (true, false) if !allow.broken && !insecure.broken => {
+            let what = format!("{address} is reachable from outside, and nothing says who may connect");
+            report
+                .error(&table.entry("link_listen").at, table.key("link_listen"), what)
+                .allowed("a loopback address, or `allow` with networks, or `insecure = true`")
+                .hint("add allow = [\"10.0.0.0/8\"] with the networks of your peers");
+        }
+        (true, true) => {
+            let what = format!("anyone who reaches {address} may use this service");
+            report.warn(&insecure.at, table.key("insecure"), what);
+        }
+        (false, true) => {
+            report.warn(&insecure.at, table.key("insecure"), "adds nothing: `allow` says who may connect");
+        }
+        (false, false) if everyone.is_some() => {
+            report.warn(&allow.at, table.key("allow"), "a network with prefix 0 admits anyone");
+        }
+        _ => {}
+    }
+}
+
+fn endpoints(table: &Table, report: &mut Report<'_>) {
+    let linked = table.text("link") != Some("off");
+    let list = table.endpoints("endpoints");
+    let mut seen = std::collections::BTreeMap::new();
+    for (i, endpoint) in list.iter().enumerate() {
+        let key = format!("{}[{i}]", table.key("endpoints"));
+        if let Some(first) = seen.insert(endpoint.address, i) {
+            let what = format!("{} is already endpoint {first}", endpoint.address);
+            report.error(&endpoint.at, key, what).hint("use `weight` to give an endpoint a larger share");
+            continue;
+        }
+        let port = endpoint.link_port.map_or_else(|| table.int("link_port"), u64::from);
+        if linked && port == u64::from(endpoint.address.port()) {
+            let what = format!("port {port} is also its link port");
+            report
+                .error(&endpoint.at, key, what)
+                .hint("write the service's own port here, the sidecar's in `link_port`; or link = \"off\"");
+        }
+    }
+}
+
+/// Connections that would come straight back.
+fn loops(document: &Document, report: &mut Report<'_>) {
+    let outbound = document.list("outbound");
+    for table in outbound {
+        let Some(listen) = table.address("listen") else { continue };
+        for (i, endpoint) in table.endpoints("endpoints").iter().enumerate() {
+            if reaches(endpoint.address, listen) {
+                let key = format!("{}[{i}]", table.key("endpoints"));
+                report.error(&endpoint.at, key, "is this outbound's own listener: a loop");
+            }
+        }
+    }
+    for table in document.list("inbound") {
+        let (Some(link), Some(service)) = (table.address("link_listen"), table.address("service")) else {
+            continue;
+        };
+        if reaches(service, link) {
+            let what = "is this inbound's own link port: a loop";
+            report.error(&table.entry("service").at, table.key("service"), what);
+        }
+    }
+}
+
+fn reaches(target: SocketAddr, listen: SocketAddr) -> bool {
+    let local = target.ip().is_loopback() && listen.ip().is_unspecified();
+    listen.port() != 0 && target.port() == listen.port() && (local || target.ip() == listen.ip())
+}
+
+/// Pairs of keys of one table of which the second must not exceed the first.
+fn orders(document: &Document, report: &mut Report<'_>) {
+    let pairs = [
+        ("beat", "idle", "active", "an idle link cannot promise more than an active one"),
+        ("detector.promise", "learn_max", "tau_min", "lateness below the time constant is never seen"),
+        ("limits", "memory", "link_queue", "one full queue must fit in the memory for all"),
+        ("limits", "memory", "stream_window", "one full stream must fit in the memory for all"),
+    ];
+    for (path, larger, smaller, why) in pairs {
+        let table = document.table(path);
+        let (a, b) = (table.entry(larger), table.entry(smaller));
+        let sizes = path == "limits";
+        let wrong = match sizes {
+            true => table.int(larger) < table.int(smaller),
+            false => table.duration(larger) < table.duration(smaller),
+        };
+        if !wrong || a.broken || b.broken {
+            continue;
+        }
+        let text = |key| if sizes { size_text(table.int(key)) } else { duration_text(table.duration(key)) };
+        let (key, at) = if a.at == At::File { (smaller, &b.at) } else { (larger, &a.at) };
+        let what = format!("{larger} ({}) is below {smaller} ({})", text(larger), text(smaller));
+        report.error(at, table.key(key), what).hint(why);
+    }
+}
+
+fn admin(table: &Table, report: &mut Report<'_>) {
+    let entry = table.entry("listen");
+    if table.address("listen").is_some_and(|a| !a.ip().to_canonical().is_loopback()) {
+        report
+            .warn(
+                &entry.at,
+                table.key("listen"),
+                "anyone who reaches this address may drain or change this sidecar",
+            )
+            .hint("keep `listen` on loopback and give others `public`, which is read-only");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_overlap_as_the_kernel_sees_it() {
+        let case = |a: &str, b: &str| overlap(a.parse().unwrap(), b.parse().unwrap());
+        for (a, b) in [
+            ("127.0.0.1:1", "127.0.0.1:1"),
+            ("0.0.0.0:1", "127.0.0.1:1"),
+            ("127.0.0.1:1", "[::]:1"),
+            ("[::]:1", "[::1]:1"),
+            ("[::ffff:127.0.0.1]:1", "127.0.0.1:1"),
+        ] {
+            assert!(case(a, b) && case(b, a), "{a} {b}");
+        }
+        for (a, b) in [("127.0.0.1:1", "127.0.0.2:1"), ("0.0.0.0:0", "0.0.0.0:0"), ("0.0.0.0:1", "[::1]:1")] {
+            assert!(!case(a, b) && !case(b, a), "{a} {b}");
+        }
+    }
+}

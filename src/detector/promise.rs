@@ -1,0 +1,237 @@
+//! Pure: no IO, no clock. The default law: silence is a broken promise (detection.md section 2).
+
+use std::f64::consts::LN_2;
+use std::time::Duration;
+
+use super::{Detector, EPSILON, FRAME_SPACING, FRAME_WORTH, Params, SATURATED_FLOOR};
+use crate::stamp::{Stamp, nanos};
+
+/// ln 5: the score 0.2 in time constants.
+const LN_5: f64 = 1.609_437_912_434_100_3;
+/// FAILED waits for the learned lateness times this.
+const PEAK_MARGIN: f64 = 1.2;
+/// The least promise a peer can make.
+const PROMISE_MIN: Duration = Duration::from_millis(1);
+
+/// The longest lateness seen, fading.
+#[derive(Clone, Copy, Debug, Default)]
+struct Peak {
+    late: Duration,
+    at: Stamp,
+}
+
+impl Peak {
+    fn faded(&self, now: Stamp, half_life: Duration) -> Duration {
+        if self.late.is_zero() {
+            return Duration::ZERO;
+        }
+        let halves = now.since(self.at).as_secs_f64() / half_life.as_secs_f64().max(1e-9);
+        self.late.mul_f64((-halves).exp2())
+    }
+}
+
+/// The `promise` detector: doubt starts at `last + promise + slack`; SUSPECT comes fast, FAILED waits for the
+/// lateness this path has shown before.
+#[derive(Clone, Debug)]
+pub struct Promise {
+    tau_min: Duration,
+    learn_max: Duration,
+    half_life: Duration,
+    slack: Duration,
+    tau: Duration,
+    last: Stamp,
+    promise: Duration,
+    deadline: Stamp,
+    hold: Stamp,
+    base: f64,
+    credits: u64,
+    credited_at: Stamp,
+    /// Score and credit before the last credited arrival, for backpressure frames, which recover nothing.
+    uncredited: (f64, Stamp),
+    peak: Peak,
+    before_peak: Peak,
+}
+
+impl Promise {
+    /// A detector that has just heard the peer and assumes `params.first_promise`.
+    pub fn new(params: &Params, now: Stamp) -> Self {
+        Promise {
+            tau_min: params.tau_min,
+            learn_max: params.learn_max,
+            half_life: params.half_life,
+            slack: params.slack,
+            tau: params.tau_min,
+            last: now,
+            promise: params.first_promise,
+            deadline: now + params.first_promise + params.slack,
+            hold: Stamp::ZERO,
+            base: 1.0,
+            credits: 0,
+            credited_at: Stamp::ZERO,
+            uncredited: (1.0, Stamp::ZERO),
+            peak: Peak::default(),
+            before_peak: Peak::default(),
+        }
+    }
+
+    /// Doubt starts at `deadline`, whatever was promised.
+    pub fn arm(&mut self, deadline: Stamp) {
+        self.deadline = deadline;
+    }
+
+    /// Nothing is expected until the next [`Promise::arm`] or sign of life.
+    pub fn disarm(&mut self) {
+        self.deadline = Stamp::NEVER;
+    }
+
+    /// Silence past the deadline that makes FAILED: max(1.61 tau0, min(1.2 peak, learn_max)).
+    fn fail_after(&self) -> Duration {
+        let fast = self.tau.mul_f64(LN_5);
+        if self.peak.late.mul_f64(PEAK_MARGIN) <= fast {
+            return fast;
+        }
+        let peak = self.peak.faded(self.deadline, self.half_life).mul_f64(PEAK_MARGIN);
+        fast.max(peak.min(self.learn_max))
+    }
+
+    fn decayed(&self, late: Duration) -> f64 {
+        let tau = self.tau.as_secs_f64().max(1e-9);
+        let x = late.as_secs_f64() / tau;
+        if x <= LN_2 {
+            return (-x).exp();
+        }
+        let fail = (self.fail_after().as_secs_f64() / tau).max(LN_5);
+        let slope = (LN_5 - LN_2) / (fail - LN_2);
+        (-LN_2 - (x - LN_2) * slope).exp()
+    }
+
+    fn learn(&mut self, late: Duration, at: Stamp) {
+        if late <= self.learn_max && late > self.peak.faded(at, self.half_life) {
+            self.before_peak = self.peak;
+            self.peak = Peak { late, at };
+        }
+    }
+
+    fn credit(&mut self, at: Stamp) {
+        if self.credits > 0 && at < self.credited_at + FRAME_SPACING {
+            return;
+        }
+        self.uncredited = (self.base, self.credited_at);
+        self.base = (self.base + FRAME_WORTH).min(1.0);
+        self.credited_at = at;
+        self.credits += 1;
+    }
+
+    fn check_invariants(&self) {
+        debug_assert!((0.0..=1.0).contains(&self.base), "score out of range: {self:?}");
+        debug_assert!(self.peak.late <= self.learn_max, "an outage was learned: {self:?}");
+        debug_assert!(self.suspect_at() <= self.fail_at(), "FAILED before SUSPECT: {self:?}");
+        debug_assert!(self.credited_at <= self.last, "credit without an arrival: {self:?}");
+    }
+}
+
+impl Detector for Promise {
+    fn heard(&mut self, at: Stamp, promise: Option<Duration>) {
+        let at = at.max(self.last);
+        let late = at.since(self.deadline);
+        if !late.is_zero() {
+            self.base = self.score(at);
+            self.learn(late, at);
+        }
+        self.credit(at);
+        self.last = at;
+        if let Some(promise) = promise {
+            self.promise = promise.max(PROMISE_MIN);
+        }
+        self.deadline = (at + self.promise).max(self.hold) + self.slack;
+        self.check_invariants();
+    }
+
+    fn set_rtt(&mut self, rtt: Duration) {
+        self.tau = self.tau_min.max(rtt.saturating_mul(3));
+    }
+
+    fn deadline(&self) -> Stamp {
+        self.deadline
+    }
+
+    fn suspect_at(&self) -> Stamp {
+        self.deadline + self.tau.mul_f64(LN_2)
+    }
+
+    fn fail_at(&self) -> Stamp {
+        self.deadline + self.fail_after()
+    }
+
+    fn score(&self, now: Stamp) -> f64 {
+        let late = now.since(self.deadline);
+        if late.is_zero() { self.base } else { self.base.min(self.decayed(late)) }
+    }
+
+    fn forgive(&mut self, now: Stamp) {
+        self.deadline = self.deadline.max(now + self.promise + self.slack);
+    }
+
+    fn excuse(&mut self, from: Stamp, to: Stamp) {
+        self.deadline = self.deadline + to.since(from.max(self.deadline));
+    }
+
+    fn unlearn(&mut self) {
+        self.peak = self.before_peak;
+    }
+
+    fn hold(&mut self, at: Stamp, until: Stamp) {
+        let at = at.max(self.last);
+        if self.credits > 0 && self.credited_at == at {
+            (self.base, self.credited_at) = self.uncredited;
+            self.credits -= 1;
+        }
+        self.base = self.score(at).max(SATURATED_FLOOR);
+        self.last = at;
+        self.hold = until;
+        self.deadline = (at + self.promise).max(until) + self.slack;
+        self.check_invariants();
+    }
+
+    fn held(&self, now: Stamp) -> bool {
+        now < self.hold && now >= self.last + self.promise + self.slack + self.fail_after()
+    }
+
+    fn peak(&self, now: Stamp) -> Duration {
+        self.peak.faded(now, self.half_life)
+    }
+
+    fn challenges(&self) -> bool {
+        true
+    }
+
+    fn promise(&self) -> Duration {
+        self.promise
+    }
+
+    fn last(&self) -> Stamp {
+        self.last
+    }
+
+    fn credits(&self) -> u64 {
+        self.credits
+    }
+
+    fn credited_at(&self) -> Stamp {
+        self.credited_at
+    }
+}
+
+/// Whether `score` has reached `limit`, forgiving the rounding of sums of 0.2.
+pub(crate) fn reached(score: f64, limit: f64) -> bool {
+    score + EPSILON >= limit
+}
+
+/// Milliseconds as a float, for laws stated in milliseconds.
+pub(crate) fn millis(d: Duration) -> f64 {
+    nanos(d) as f64 / 1e6
+}
+
+#[cfg(test)]
+#[path = "promise_tests.rs"]
+mod tests;

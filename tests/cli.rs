@@ -1,0 +1,213 @@
+//! The program as scripts see it: exit codes, what goes to stdout and what to stderr.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic; clippy only knows #[test] functions")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn sidebeat(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sidebeat"));
+    command.args(args).env_clear().stdin(Stdio::null());
+    command
+}
+
+fn ran(output: Output) -> Ran {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn run(args: &[&str]) -> Ran {
+    ran(sidebeat(args).output().unwrap())
+}
+
+fn sample(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name).to_str().unwrap().to_owned()
+}
+
+/// A file of this test run, removed at the end.
+struct Temp(PathBuf);
+
+impl Temp {
+    fn new(name: &str, text: &[u8]) -> Temp {
+        let path = std::env::temp_dir().join(format!("sidebeat-cli-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        Temp(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn usage_errors_exit_64_on_stderr() {
+    let cases: &[&[&str]] = &[
+        &[],
+        &["fly"],
+        &["run", "--nonsense"],
+        &["run", "-c"],
+        &["check"],
+        &["check", "a", "b"],
+        &["maintenance"],
+        &["maintenance", "--for", "soon"],
+        &["status", "--admin", "nowhere"],
+        &["config"],
+        &["config", "fly"],
+        &["bench", "faults"],
+        &["sim"],
+    ];
+    for args in cases {
+        let ran = run(args);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(64), ""), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains("Usage:") || ran.err.contains("--help"), "{args:?}: {}", ran.err);
+    }
+    assert!(run(&["chek", "x"]).err.contains("'check'"));
+}
+
+#[test]
+fn help_and_version_are_output() {
+    let help = run(&["--help"]);
+    assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
+    for word in ["run", "check", "demo", "status", "maintenance", "healthcheck", "config", "Examples:", "78"]
+    {
+        assert!(help.out.contains(word), "{word} is missing in {}", help.out);
+    }
+    for word in ["bench", "replay"] {
+        assert!(!help.out.contains(word), "{word} is not built yet");
+    }
+    for command in ["run", "check", "demo", "status", "maintenance", "healthcheck", "config"] {
+        assert_eq!(run(&[command, "--help"]).code, Some(0), "{command}");
+    }
+    let version = run(&["--version"]);
+    assert_eq!(version.code, Some(0));
+    assert_eq!(version.out.trim(), concat!("sidebeat ", env!("CARGO_PKG_VERSION")));
+    assert_eq!(run(&["-V"]).out, version.out);
+}
+
+#[test]
+fn check_accepts_a_valid_file() {
+    let ran = run(&["check", &sample("valid/many.toml")]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    assert!(ran.out.ends_with("many.toml: valid (2 inbound, 2 outbound)\n"), "{}", ran.out);
+}
+
+#[test]
+fn check_shows_warnings_on_stderr_and_succeeds() {
+    let ran = run(&["check", &sample("valid/full.toml")]);
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.err.contains("inbound.orders.protocol: HTTP mode is not built yet"), "{}", ran.err);
+    assert_eq!(ran.out.lines().count(), 1, "{}", ran.out);
+}
+
+#[test]
+fn check_and_run_report_all_errors_and_exit_78() {
+    let file = sample("invalid/unknown-keys.toml");
+    for args in [&["check", file.as_str()][..], &["run", "-c", &file], &["run", "--config", &file]] {
+        let ran = run(args);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(78), ""), "{args:?}: {}", ran.err);
+        for part in [
+            "unknown-keys.toml:4:1: beat.idel: unknown key",
+            "\n  4 | idel = \"1s\"\n    | ^^^^\n",
+            "allowed: idle, active, duty",
+            "hint: did you mean `idle`?",
+            "inbound.orders.port",
+            ": 5 errors",
+        ] {
+            assert!(ran.err.contains(part), "{part:?} is missing in {}", ran.err);
+        }
+    }
+}
+
+#[test]
+fn every_invalid_sample_exits_78() {
+    let folder = sample("invalid");
+    let files = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path());
+    let files: Vec<_> = files.filter(|p| p.extension().is_some_and(|e| e == "toml")).collect();
+    assert!(files.len() >= 25);
+    for file in files {
+        assert_eq!(run(&["check", file.to_str().unwrap()]).code, Some(78), "{}", file.display());
+    }
+}
+
+#[test]
+fn unreadable_files_exit_78() {
+    let latin1 = Temp::new("latin1.toml", b"[node]\nid = \"caf\xe9\"\n");
+    let cases = [
+        ("/nonexistent/sidebeat.toml", "cannot be read"),
+        ("/", "is a directory"),
+        ("/dev/zero", "is larger than 1 MiB"),
+        (latin1.path(), "is not UTF-8"),
+    ];
+    for (path, what) in cases {
+        let ran = run(&["check", path]);
+        assert_eq!(ran.code, Some(78), "{path}");
+        assert!(ran.err.contains(path) && ran.err.contains(what), "{}", ran.err);
+    }
+}
+
+#[test]
+fn run_takes_its_file_from_the_environment() {
+    let ran =
+        ran(sidebeat(&["run"]).env("SIDEBEAT_CONFIG", sample("invalid/nothing.toml")).output().unwrap());
+    assert_eq!(ran.code, Some(78));
+    assert!(ran.err.contains("nothing.toml: nothing to do"), "{}", ran.err);
+}
+
+#[test]
+fn overrides_are_checked_too() {
+    let file = sample("valid/many.toml");
+    let with = |name: &str, value: &str| ran(sidebeat(&["check", &file]).env(name, value).output().unwrap());
+    let unknown = with("SIDEBEAT__BEAT__IDEL", "1s");
+    assert_eq!(unknown.code, Some(78));
+    assert!(
+        unknown.err.contains("environment variable SIDEBEAT__BEAT__IDEL: unknown key `idel`"),
+        "{}",
+        unknown.err
+    );
+    assert_eq!(with("SIDEBEAT__OUTBOUND__STOCK_EU__CUT_AFTER", "off").code, Some(0));
+    assert_eq!(with("SIDEBEAT__OUTBOUND__STOCK_EU__CUT_AFTER", "never").code, Some(78));
+    assert_eq!(with("SIDEBEATS__X", "1").code, Some(0));
+}
+
+#[test]
+fn a_variable_that_is_not_utf8_is_no_panic() {
+    use std::os::unix::ffi::OsStrExt;
+    let file = sample("valid/many.toml");
+    let bad = std::ffi::OsStr::from_bytes(b"\xff\xfe");
+    let with = |name: &str| ran(sidebeat(&["check", &file]).env(name, bad).output().unwrap());
+    assert_eq!(with("OTHER").code, Some(0));
+    assert_eq!(with("SIDEBEAT__BEAT__IDLE").code, Some(78));
+}
+
+#[test]
+fn config_defaults_prints_the_committed_file() {
+    let ran = run(&["config", "defaults"]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    assert!(ran.out == std::fs::read_to_string(sample("default.toml")).unwrap());
+}
+
+#[test]
+fn a_closed_pipe_is_no_panic_and_a_full_disk_is_an_error() {
+    for args in [&["config", "defaults"][..], &["--help"], &["--version"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ran = ran(sidebeat(args).stdout(writer).stderr(Stdio::piped()).output().unwrap());
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{args:?}");
+    }
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let ran = ran(sidebeat(&["config", "defaults"]).stdout(full).stderr(Stdio::piped()).output().unwrap());
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("cannot write"), "{}", ran.err);
+}

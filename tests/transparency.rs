@@ -1,0 +1,381 @@
+//! Byte transparency, against the real program: what one end of a connection does, the other end sees, in every mode.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+mod support;
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use sidebeat::clock;
+use support::pair::{Mode, Pair, Setup};
+use support::rng::{Rng, Sum};
+use support::service::{
+    HANG, Service, connect, connect_from, receive, receive_all, reset, round_trip, send_random,
+};
+use support::{Port, eventually, sized};
+
+const MIB: u64 = 1 << 20;
+
+macro_rules! in_every_mode {
+    ($($name:ident),* $(,)?) => {
+        mod shared { $( #[test] fn $name() { super::$name(super::Mode::Shared) } )* }
+        mod per_connection { $( #[test] fn $name() { super::$name(super::Mode::PerConnection) } )* }
+        mod plain { $( #[test] fn $name() { super::$name(super::Mode::Plain) } )* }
+    };
+}
+
+in_every_mode!(
+    a_client_that_ends_first_gets_all_that_comes_after,
+    a_service_that_ends_first_gets_all_that_comes_after,
+    a_reset_by_the_client_is_a_reset_at_the_service,
+    a_reset_by_the_service_is_a_reset_at_the_client,
+    an_end_is_an_end_and_no_reset,
+    bytes_before_an_end_are_never_lost,
+    bulk_both_ways_at_once_arrives_unchanged,
+    short_connections_leave_nothing_behind,
+    many_connections_at_once,
+    a_reader_that_stops_costs_bounded_memory_and_nobody_else,
+    a_service_that_speaks_first_is_heard_at_once,
+    a_service_that_is_down_gives_a_reset_and_no_hang,
+    one_stream_over_a_long_path_keeps_its_speed,
+);
+
+/// The service's handler tells its outcome over a channel.
+fn telling<T: Send + 'static>(
+    handler: impl Fn(TcpStream) -> T + Send + Sync + 'static,
+) -> (Service, mpsc::Receiver<T>) {
+    let (tell, told) = mpsc::channel();
+    let service = Service::start(move |stream| {
+        let _ = tell.send(handler(stream));
+    });
+    (service, told)
+}
+
+fn start(service: &Service, mode: Mode) -> Pair {
+    Setup::mode(service.addr, mode).start()
+}
+
+fn a_client_that_ends_first_gets_all_that_comes_after(mode: Mode) {
+    let (service, told) = telling(|mut stream| {
+        let heard = receive_all(&mut stream).unwrap();
+        let said = send_random(&mut stream, 2, 3 * MIB).unwrap();
+        (heard, said)
+    });
+    let pair = start(&service, mode);
+    let mut client = connect(pair.addr);
+    let said = send_random(&mut client, 1, MIB + 17).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let heard = receive_all(&mut client).unwrap();
+    assert_eq!(told.recv_timeout(HANG).unwrap(), (said, heard));
+    pair.finish();
+}
+
+fn a_service_that_ends_first_gets_all_that_comes_after(mode: Mode) {
+    let (service, told) = telling(|mut stream| {
+        let said = send_random(&mut stream, 3, MIB + 17).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        (said, receive_all(&mut stream).unwrap())
+    });
+    let pair = start(&service, mode);
+    let mut client = connect(pair.addr);
+    let heard = receive_all(&mut client).unwrap();
+    let said = send_random(&mut client, 4, 3 * MIB).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(told.recv_timeout(HANG).unwrap(), (heard, said));
+    pair.finish();
+}
+
+/// How a stream ended: by FIN, or by which error.
+fn ending(stream: &mut TcpStream) -> Result<Sum, ErrorKind> {
+    receive_all(stream).map_err(|e| e.kind())
+}
+
+fn a_reset_by_the_client_is_a_reset_at_the_service(mode: Mode) {
+    let (service, told) = telling(|mut stream| {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        stream.write_all(&byte).unwrap();
+        ending(&mut stream)
+    });
+    let pair = start(&service, mode);
+    for _ in 0..20 {
+        let mut client = connect(pair.addr);
+        client.write_all(b"x").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+        reset(client);
+        assert_eq!(told.recv_timeout(HANG).unwrap(), Err(ErrorKind::ConnectionReset));
+    }
+    pair.finish();
+}
+
+fn a_reset_by_the_service_is_a_reset_at_the_client(mode: Mode) {
+    let service = Service::start(|mut stream| {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        stream.write_all(&byte).unwrap();
+        stream.read_exact(&mut byte).unwrap();
+        reset(stream);
+    });
+    let pair = start(&service, mode);
+    for _ in 0..20 {
+        let mut client = connect(pair.addr);
+        client.write_all(b"x").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+        client.write_all(b"y").unwrap();
+        assert_eq!(ending(&mut client), Err(ErrorKind::ConnectionReset));
+    }
+    pair.finish();
+}
+
+fn an_end_is_an_end_and_no_reset(mode: Mode) {
+    let (service, told) = telling(|mut stream| {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        stream.write_all(&byte).unwrap();
+        ending(&mut stream)
+    });
+    let pair = start(&service, mode);
+    for _ in 0..20 {
+        let mut client = connect(pair.addr);
+        client.write_all(b"x").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(ending(&mut client), Ok(Sum::default()));
+        assert_eq!(told.recv_timeout(HANG).unwrap(), Ok(Sum::default()));
+    }
+    pair.finish();
+}
+
+/// Write and close at once, many sizes: the end must not overtake the bytes.
+fn bytes_before_an_end_are_never_lost(mode: Mode) {
+    let (service, told) = telling(|mut stream| receive_all(&mut stream).unwrap());
+    let pair = start(&service, mode);
+    let mut rng = Rng::new(5);
+    for n in 0..200u64 {
+        let len = 1 + rng.below(sized(300_000, 3_000_000)) as u64;
+        let mut client = connect(pair.addr);
+        let said = send_random(&mut client, n, len).unwrap();
+        drop(client);
+        assert_eq!(told.recv_timeout(HANG).unwrap(), said, "connection {n}");
+    }
+    pair.finish();
+}
+
+fn bulk_both_ways_at_once_arrives_unchanged(mode: Mode) {
+    let len = sized(64 * MIB, 1024 * MIB);
+    let both = move |stream: TcpStream, seed: u64| {
+        let mut reader = stream.try_clone().unwrap();
+        let heard = std::thread::spawn(move || receive(&mut reader, len).unwrap());
+        let said = send_random(&mut &stream, seed, len).unwrap();
+        let heard = heard.join().unwrap();
+        (said, heard)
+    };
+    let (service, told) = telling(move |stream| both(stream, 6));
+    let pair = start(&service, mode);
+    let (said, heard) = both(connect(pair.addr), 7);
+    assert_eq!(heard.len, len);
+    assert_eq!(told.recv_timeout(HANG * 10).unwrap(), (heard, said));
+    pair.finish();
+}
+
+/// Open connections and streams as both sidecars count them.
+fn open(pair: &Pair) -> f64 {
+    let gauges = ["sidebeat_connections_active", "sidebeat_streams_active"];
+    pair.sidecars().flat_map(|s| gauges.iter().filter_map(|g| s.metric(g, &[]))).sum()
+}
+
+fn nothing_open(pair: &Pair) {
+    eventually(Duration::from_secs(20), "no connection and no stream is left", || match open(pair) {
+        0.0 => Ok(()),
+        n => Err(format!("{n} left")),
+    });
+}
+
+fn short_connections_leave_nothing_behind(mode: Mode) {
+    let service = Service::echo();
+    let pair = start(&service, mode);
+    let mut rng = Rng::new(8);
+    let mut some = |count: usize| {
+        for n in 0..count {
+            let mut client = connect_from(pair.addr, n);
+            round_trip(&mut client, &mut rng).unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        }
+        nothing_open(&pair);
+    };
+    some(200);
+    let usage = || pair.sidecars().map(|s| (s.process().fds(), s.process().rss())).collect::<Vec<_>>();
+    let before = usage();
+    some(sized(2_000, 20_000));
+    // Links beyond the first may stay open for a while in per-connection mode.
+    eventually(Duration::from_secs(90), "descriptors are given back", || {
+        let now = usage();
+        let few = now.iter().zip(&before).all(|(n, b)| n.0 <= b.0 + 8);
+        if few { Ok(()) } else { Err(format!("before {before:?}, now {now:?}")) }
+    });
+    for (now, before) in usage().iter().zip(&before) {
+        println!("{mode:?}: resident {} KiB, before {} KiB", now.1 >> 10, before.1 >> 10);
+        assert!(now.1 < before.1 + (16 << 20), "memory grew from {before:?} to {now:?}");
+    }
+    assert!(pair.near.events().iter().all(|e| !e.contains("failed")), "{:?}", pair.near.events());
+    pair.finish();
+}
+
+fn many_connections_at_once(mode: Mode) {
+    let count = sized(500, 2_000);
+    let service = Service::echo();
+    let pair = start(&service, mode);
+    let mut rng = Rng::new(9);
+    let mut clients: Vec<_> =
+        (0..count).map(|n| (connect_from(pair.addr, n), rng.bytes(1024 + n % 7))).collect();
+    for _ in 0..3 {
+        for (client, text) in &mut clients {
+            client.write_all(text).unwrap();
+        }
+        for (n, (client, text)) in clients.iter_mut().enumerate() {
+            let mut answer = vec![0; text.len()];
+            client.read_exact(&mut answer).unwrap_or_else(|e| panic!("connection {n}: {e}"));
+            assert!(answer == *text, "connection {n}: another answer than the question");
+        }
+    }
+    let active = pair.near.metric("sidebeat_connections_active", &[]);
+    assert_eq!(active, Some(count as f64), "open connections");
+    drop(clients);
+    nothing_open(&pair);
+    pair.finish();
+}
+
+fn a_reader_that_stops_costs_bounded_memory_and_nobody_else(mode: Mode) {
+    const HELD: u64 = 256 * MIB;
+    let service = Service::start(|mut stream| {
+        let mut wish = [0];
+        while stream.read_exact(&mut wish).is_ok() {
+            if wish == *b"B" {
+                // The client does not read for a long time: only its own patience counts.
+                stream.set_write_timeout(None).unwrap();
+                let _ = send_random(&mut stream, 10, HELD);
+                return;
+            }
+            let mut rest = [0; 31];
+            stream.read_exact(&mut rest).unwrap();
+            stream.write_all(&[&wish[..], &rest].concat()).unwrap();
+        }
+    });
+    let pair = start(&service, mode);
+    let before: Vec<u64> = pair.sidecars().map(|s| s.process().rss()).collect();
+    let events = pair.near.events();
+
+    let mut stopped = connect(pair.addr);
+    stopped.write_all(b"B").unwrap();
+    let mut other = connect(pair.addr);
+    let (mut trips, mut most) = (0u64, vec![0; before.len()]);
+    let end = clock::now() + Duration::from_secs(sized(3, 60));
+    while clock::now() < end {
+        let mut question = Rng::new(trips).bytes(32);
+        question[0] = b'e';
+        other.write_all(&question).unwrap();
+        let mut answer = [0; 32];
+        other.read_exact(&mut answer).unwrap();
+        assert_eq!(answer[..], question[..]);
+        trips += 1;
+        if trips % 50 == 0 {
+            for (most, s) in most.iter_mut().zip(pair.sidecars()) {
+                *most = s.process().rss().max(*most);
+            }
+        }
+    }
+    println!("{mode:?}: {trips} round trips beside a stopped reader; resident {before:?}, at most {most:?}");
+    assert!(trips > 300, "another stream made only {trips} round trips");
+    for (most, before) in most.iter().zip(&before) {
+        assert!(*most < before + (48 << 20), "memory grew from {before} to {most}");
+    }
+    assert_eq!(pair.near.events(), events, "a reader that stops is no failure");
+
+    let mut expected = Sum::default();
+    let mut source = SumOnly(&mut expected);
+    send_random(&mut source, 10, HELD).unwrap();
+    assert_eq!(receive_all(&mut stopped).unwrap(), expected);
+    drop((stopped, other));
+    nothing_open(&pair);
+    pair.finish();
+}
+
+/// A sink that keeps the checksum only.
+struct SumOnly<'a>(&'a mut Sum);
+
+impl std::io::Write for SumOnly<'_> {
+    fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
+        self.0.add(buf);
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn a_service_that_speaks_first_is_heard_at_once(mode: Mode) {
+    let service = Service::start(|mut stream| {
+        stream.write_all(b"220 ready\r\n").unwrap();
+        let _ = receive_all(&mut stream);
+    });
+    let pair = start(&service, mode);
+    for _ in 0..20 {
+        let mut client = connect(pair.addr);
+        let mut banner = [0; 11];
+        client.read_exact(&mut banner).unwrap();
+        assert_eq!(&banner, b"220 ready\r\n");
+    }
+    pair.finish();
+}
+
+fn a_service_that_is_down_gives_a_reset_and_no_hang(mode: Mode) {
+    let nobody = Port::pick();
+    let pair = Setup::mode(nobody.addr(), mode).start();
+    for _ in 0..10 {
+        let outcome = TcpStream::connect_timeout(&pair.addr, HANG).and_then(|mut client| {
+            client.set_read_timeout(Some(HANG))?;
+            client.read(&mut [0])
+        });
+        let kind = outcome.map_err(|e| e.kind());
+        let refused = matches!(kind, Err(ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused));
+        assert!(refused, "a client of a service that is down got {kind:?}");
+    }
+    nothing_open(&pair);
+    pair.finish();
+}
+
+/// 20 ms each way, 200 Mbit/s. Timed, so only where long runs were asked for.
+fn one_stream_over_a_long_path_keeps_its_speed(mode: Mode) {
+    const DELAY: Duration = Duration::from_millis(20);
+    const RATE: f64 = 200e6 / 8.0;
+    if !support::big() {
+        eprintln!("not run without SIDEBEAT_BIG=1: it is timed");
+        return;
+    }
+    let len = 100 * MIB;
+    let service = Service::start(move |mut stream| {
+        let _ = stream.read_exact(&mut [0]);
+        let _ = send_random(&mut stream, 11, len);
+    });
+    let pair = Setup::mode(service.addr, mode).path(DELAY, RATE).start();
+    let timed = |addr| {
+        let begin = clock::now();
+        let mut client = connect(addr);
+        client.write_all(b"x").unwrap();
+        assert_eq!(receive_all(&mut client).unwrap().len, len);
+        clock::now().since(begin).as_secs_f64()
+    };
+    let direct = timed(support::relay::start(service.addr, DELAY, RATE));
+    let through = timed(pair.addr);
+    println!(
+        "{mode:?}: {direct:.2} s direct, {through:.2} s through the pair: {:.0} %",
+        100.0 * direct / through
+    );
+    assert!(direct / through >= 0.8, "{:.0} % of the direct speed", 100.0 * direct / through);
+    pair.finish();
+}
