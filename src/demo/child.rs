@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use rustix::process::{
-    Pid, Signal, getppid, kill_process, kill_process_group, set_parent_process_death_signal,
-};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::{net, service};
 use crate::stamp::Stamp;
