@@ -94,7 +94,7 @@ impl admin::Control for App {
     }
 
     fn config(&self) -> serde_json::Value {
-        serde_json::Value::Null
+        self.config.to_json()
     }
 
     fn readiness(&self) -> Readiness {

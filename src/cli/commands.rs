@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use super::args::{Command, ConfigCommand, Demo, Healthcheck, Maintenance, Status};
 use super::{CONFIG, RUNTIME, complain, environment, logging, print};
+use crate::admin::client;
 use crate::config::{self, Config, Warning};
 
 pub(super) fn run(command: Command) -> ExitCode {
@@ -62,34 +63,31 @@ fn sidecar(file: &Path) -> ExitCode {
     app(config, log)
 }
 
-// === Seams: each body below is replaced by one call when its part is merged. ===
-
-/// Becomes `crate::app::run(config, log)`; an error is logged and gives 1.
-fn app(_: Config, _: logging::LogHandle) -> ExitCode {
-    missing("run")
+/// Runs the data path; an error that ends it is logged.
+fn app(config: Config, log: logging::LogHandle) -> ExitCode {
+    let set_level = move |level: &str| log.set_level(level);
+    match crate::app::run(config, Box::new(set_level)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error}");
+            ExitCode::from(RUNTIME)
+        }
+    }
 }
 
-/// Becomes `crate::demo::run(args)`, with `crate::demo::Args` instead of [`Demo`] in args.rs.
 fn demo(_: Demo) -> ExitCode {
-    missing("demo")
-}
-
-/// Becomes a call of the admin client.
-fn status(_: Status) -> ExitCode {
-    missing("status")
-}
-
-/// Becomes a call of the admin client.
-fn maintenance(_: Maintenance) -> ExitCode {
-    missing("maintenance")
-}
-
-/// Becomes a call of the admin client.
-fn healthcheck(_: Healthcheck) -> ExitCode {
-    missing("healthcheck")
-}
-
-fn missing(command: &str) -> ExitCode {
-    complain(&format!("sidebeat: `{command}` is not built into this program yet\n"));
+    complain("demo\n");
     ExitCode::from(RUNTIME)
+}
+
+fn status(a: Status) -> ExitCode {
+    client::status(a.admin.admin, a.watch, a.json)
+}
+
+fn maintenance(a: Maintenance) -> ExitCode {
+    client::maintenance(a.admin.admin, a.for_, &a.reason)
+}
+
+fn healthcheck(a: Healthcheck) -> ExitCode {
+    client::healthcheck(a.admin.admin)
 }

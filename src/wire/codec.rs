@@ -1,41 +1,22 @@
-//! Pure: no IO, no clock. A byte stream to events, split anywhere.
+//! Pure: no IO, no clock. A stream of bytes, cut anywhere, to events.
+//!
+//! ```text
+//!            header complete                       payload complete
+//!  Header ---------------------> Data | Control | Skip ------------> Header
+//!     \________________________________|_________________________________> Failed (for good)
+//! ```
 
-use super::WireError;
+use super::error::WireError;
 use super::frame::{Frame, HEADER_LEN, Header, Kind};
-use super::load::load;
+use super::kind::{METRIC_OTHER, Scope};
+use super::load;
 
-/// The wire version this code speaks.
-pub const VERSION: u16 = 1;
-/// Bytes of the acceptor's greeting.
-pub const GREETING_LEN: usize = 12;
-/// No text protocol begins with a byte over 0x7f; line ends and ^Z catch a path that is not 8-bit clean.
-const MAGIC: [u8; 8] = [0xb3, b'b', b'e', b'a', b't', b'\r', 0x1a, b'\n'];
-
-/// What the acceptor says first: magic, highest and lowest version.
-pub fn greeting() -> [u8; GREETING_LEN] {
-    let mut out = [0; GREETING_LEN];
-    out[..8].copy_from_slice(&MAGIC);
-    out[8..10].copy_from_slice(&VERSION.to_be_bytes());
-    out[10..].copy_from_slice(&VERSION.to_be_bytes());
-    out
-}
-
-/// The version to speak with the peer that greeted so.
-pub fn parse_greeting(b: &[u8; GREETING_LEN]) -> Result<u16, WireError> {
-    if b[..8] != MAGIC {
-        return Err(WireError::BadMagic);
-    }
-    let highest = u16::from_be_bytes([b[8], b[9]]);
-    let lowest = u16::from_be_bytes([b[10], b[11]]);
-    if lowest <= VERSION && VERSION <= highest { Ok(VERSION) } else { Err(WireError::NoCommonVersion) }
-}
-
-/// Caps of the decoder.
-#[derive(Clone, Copy, Debug)]
+/// What a decoder accepts. The caps of control frames are fixed per kind ([`Kind::payload_cap`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest DATA payload, bytes.
+    /// Longest DATA payload, bytes. Default 256 KiB, the largest quantum.
     pub max_data: u32,
-    /// Longest payload of an unknown kind that is skipped, bytes.
+    /// Longest frame of an unknown kind that is skipped, bytes. Default 64 KiB.
     pub max_skip: u32,
 }
 
@@ -45,187 +26,267 @@ impl Default for Limits {
     }
 }
 
-/// What the decoder found.
-#[derive(Debug, PartialEq, Eq)]
+impl Limits {
+    /// For a peer that has not said hello: no payload, nothing unknown. See [`Decoder::set_limits`].
+    pub const HANDSHAKE: Limits = Limits { max_data: 0, max_skip: 0 };
+}
+
+/// What the peer said.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// Payload of a stream, as much as has arrived.
+    /// A piece of a DATA payload, as it arrived. Empty only for an empty frame, which the caller should count: a peer
+    /// can make many of them.
     Data {
-        /// Stream id, never 0.
+        /// Stream id, not 0.
         stream: u32,
-        /// The bytes, borrowed from the input.
+        /// Borrowed from the input.
         bytes: &'a [u8],
-        /// The first part of its frame.
+        /// First piece of its frame.
         first: bool,
-        /// The last part of its frame.
+        /// Last piece of its frame.
         last: bool,
     },
-    /// A whole control frame.
+    /// A control frame.
     Frame(Frame),
-    /// A frame of an unknown kind began; its payload is skipped.
+    /// A frame of a kind of a later version was skipped.
     Skipped {
-        /// Its code.
+        /// Code of the kind.
         kind: u8,
-        /// Its payload, bytes.
+        /// Payload, bytes.
         len: u32,
     },
 }
 
-enum Part {
-    /// Some bytes of a header are in the buffer.
-    Header,
-    /// A control payload; what arrived of it is in the buffer.
-    Control(Kind, Header),
-    /// Left of a DATA payload.
-    Data { stream: u32, left: u32, first: bool },
-    /// Left of a skipped payload.
-    Skip(u32),
+impl Event<'_> {
+    /// Index into [`METRIC_KINDS`](super::METRIC_KINDS).
+    pub const fn metric_index(&self) -> usize {
+        match self {
+            Event::Data { .. } => Kind::Data.metric_index(),
+            Event::Frame(frame) => frame.kind().metric_index(),
+            Event::Skipped { .. } => METRIC_OTHER,
+        }
+    }
 }
 
-/// Splits a byte stream into events. It keeps at most one header or one control payload (1 KiB), and nothing between
-/// frames: an idle link holds no buffer.
+/// Where in a frame the input stopped.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// `have` bytes of a header, 0-7, are in `Decoder::head`.
+    Header { have: u8 },
+    /// `left` bytes of a DATA payload, at least 1, are to come.
+    Data { stream: u32, left: u32, first: bool },
+    /// The payload so far is in `Decoder::held`.
+    Control { kind: Kind, len: u32, stream: u32 },
+    /// `left` bytes, at least 1, are to be thrown away.
+    Skip { kind: u8, len: u32, left: u32 },
+    /// The link is to be closed.
+    Failed(WireError),
+}
+
+const START: State = State::Header { have: 0 };
+
+/// Turns the bytes of one direction of a link, after the greeting, into events.
+///
+/// It holds a buffer only while a control frame is split over two reads, and never more than
+/// [`MAX_CONTROL_PAYLOAD`](super::MAX_CONTROL_PAYLOAD) bytes. DATA and BEAT frames are decoded without allocation.
+#[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
-    part: Part,
+    state: State,
+    head: [u8; HEADER_LEN],
     held: Vec<u8>,
 }
 
 impl Decoder {
-    /// A decoder at a frame's begin.
-    pub fn new(limits: Limits) -> Decoder {
-        Decoder { limits, part: Part::Header, held: Vec::new() }
+    /// A decoder at the start of a frame.
+    pub const fn new(limits: Limits) -> Self {
+        Decoder { limits, state: START, head: [0; HEADER_LEN], held: Vec::new() }
     }
 
-    /// The next event. None: the input is used up (all of it is consumed). After an error the link must be closed.
+    /// Changes the limits for the frames whose header is not complete yet.
+    pub const fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// Takes bytes from the front of `input` until an event is complete. `None` means that all of `input` is taken
+    /// and more is needed. The caller knows the bytes of each event by how much shorter `input` became.
+    ///
+    /// # Errors
+    /// After any [`WireError`] the link must be closed; the decoder then gives the same error for ever, and what is
+    /// left of `input` means nothing.
+    #[inline]
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, WireError> {
-        loop {
-            match self.part {
-                Part::Header => {
-                    let Some(header) = self.header(input) else { return Ok(None) };
-                    if let Some(event) = self.begin(header)? {
-                        return Ok(Some(event));
-                    }
-                }
-                Part::Control(kind, header) => {
-                    let Some(frame) = self.control(kind, header, input)? else { return Ok(None) };
-                    self.part = Part::Header;
-                    return Ok(Some(Event::Frame(frame)));
-                }
-                Part::Data { stream, left, first } => {
-                    if input.is_empty() && left > 0 {
-                        return Ok(None);
-                    }
-                    return Ok(Some(self.data(stream, left, first, input)));
-                }
-                Part::Skip(left) => {
-                    let n = input.len().min(left as usize);
-                    *input = &input[n..];
-                    let left = left - n as u32;
-                    self.part = if left == 0 { Part::Header } else { Part::Skip(left) };
-                    if left > 0 {
-                        return Ok(None);
-                    }
-                }
+        let result = self.step(input);
+        if let Err(error) = result {
+            self.held = Vec::new();
+            self.state = State::Failed(error);
+        }
+        result
+    }
+
+    fn step<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, WireError> {
+        if let State::Header { have } = self.state {
+            let Some(header) = self.take_header(have, input) else { return Ok(None) };
+            self.state = START;
+            if let Some(event) = self.begin(header, input)? {
+                return Ok(Some(event));
             }
         }
+        self.proceed(input)
     }
 
-    fn header(&mut self, input: &mut &[u8]) -> Option<Header> {
-        if self.held.is_empty()
-            && let Some((head, rest)) = input.split_first_chunk::<HEADER_LEN>()
+    fn take_header(&mut self, have: u8, input: &mut &[u8]) -> Option<Header> {
+        if have == 0
+            && let Some((head, rest)) = input.split_first_chunk()
         {
             *input = rest;
             return Some(Header::decode(head));
         }
-        self.hold(HEADER_LEN, input);
-        let head = Header::decode(self.held.first_chunk()?);
-        self.held = Vec::new();
-        Some(head)
+        let have = usize::from(have);
+        let piece = take(input, HEADER_LEN - have);
+        let now = have + piece.len();
+        self.head[have..now].copy_from_slice(piece);
+        if now == HEADER_LEN {
+            return Some(Header::decode(&self.head));
+        }
+        self.state = State::Header { have: now as u8 };
+        None
     }
 
-    /// Fills the buffer up to `want` bytes.
-    fn hold(&mut self, want: usize, input: &mut &[u8]) {
-        let n = input.len().min(want.saturating_sub(self.held.len()));
-        self.held.extend_from_slice(&input[..n]);
-        *input = &input[n..];
+    /// Checks all that a header alone can show. Gives the event if the frame needs no more than `input` has.
+    fn begin<'a>(&mut self, header: Header, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, WireError> {
+        let Header { len, stream, .. } = header;
+        match Kind::from_code(header.kind) {
+            Some(Kind::Data) => self.begin_data(stream, len),
+            Some(kind) => self.begin_control(kind, stream, len, input),
+            None => self.begin_skip(header.kind, len),
+        }
     }
 
-    /// Checks a header before anything is allocated for it.
-    fn begin<'a>(&mut self, h: Header) -> Result<Option<Event<'a>>, WireError> {
-        let Some(kind) = Kind::from_code(h.kind) else {
-            if h.len > self.limits.max_skip {
-                return Err(WireError::TooLong(h.kind));
-            }
-            self.part = if h.len == 0 { Part::Header } else { Part::Skip(h.len) };
-            return Ok(Some(Event::Skipped { kind: h.kind, len: h.len }));
-        };
-        if kind.of_stream() != (h.stream != 0) {
-            return Err(WireError::WrongStream(h.kind));
+    fn begin_data<'a>(&mut self, stream: u32, len: u32) -> Result<Option<Event<'a>>, WireError> {
+        if stream == 0 {
+            return Err(WireError::WrongStream { kind: Kind::Data, stream });
         }
-        if kind == Kind::Data {
-            if h.len > self.limits.max_data {
-                return Err(WireError::TooLong(h.kind));
-            }
-            self.part = Part::Data { stream: h.stream, left: h.len, first: true };
-            return Ok(None);
+        if len > self.limits.max_data {
+            return Err(WireError::DataTooLong { len, max: self.limits.max_data });
         }
-        if h.len as usize > kind.cap() {
-            return Err(WireError::TooLong(h.kind));
+        if len == 0 {
+            return Ok(Some(Event::Data { stream, bytes: &[], first: true, last: true }));
         }
-        self.part = Part::Control(kind, h);
+        self.state = State::Data { stream, left: len, first: true };
         Ok(None)
     }
 
-    fn control(&mut self, kind: Kind, h: Header, input: &mut &[u8]) -> Result<Option<Frame>, WireError> {
-        let len = h.len as usize;
-        if self.held.is_empty() && input.len() >= len {
-            let (payload, rest) = input.split_at(len);
-            *input = rest;
-            return load(kind, h, payload).map(Some);
+    fn begin_control<'a>(
+        &mut self,
+        kind: Kind,
+        stream: u32,
+        len: u32,
+        input: &mut &'a [u8],
+    ) -> Result<Option<Event<'a>>, WireError> {
+        let rule = kind.rule();
+        if (rule.scope == Scope::Link) != (stream == 0) {
+            return Err(WireError::WrongStream { kind, stream });
         }
-        self.hold(len, input);
+        if len > rule.cap {
+            return Err(WireError::TooLong { kind, len, cap: rule.cap });
+        }
+        if len < rule.min {
+            return Err(WireError::TooShort { kind, len });
+        }
+        if let Some((payload, rest)) = input.split_at_checked(len as usize) {
+            *input = rest;
+            return Ok(load::frame(kind, stream, payload)?.map(Event::Frame));
+        }
+        self.state = State::Control { kind, len, stream };
+        Ok(None)
+    }
+
+    fn begin_skip<'a>(&mut self, kind: u8, len: u32) -> Result<Option<Event<'a>>, WireError> {
+        if len > self.limits.max_skip {
+            return Err(WireError::SkipTooLong { kind, len, max: self.limits.max_skip });
+        }
+        if len == 0 {
+            return Ok(Some(Event::Skipped { kind, len }));
+        }
+        self.state = State::Skip { kind, len, left: len };
+        Ok(None)
+    }
+
+    /// Goes on inside a frame.
+    fn proceed<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, WireError> {
+        match self.state {
+            State::Failed(error) => Err(error),
+            _ if input.is_empty() => Ok(None),
+            State::Data { stream, left, first } => {
+                let bytes = take(input, left as usize);
+                let left = left - bytes.len() as u32;
+                self.state = if left == 0 { START } else { State::Data { stream, left, first: false } };
+                Ok(Some(Event::Data { stream, bytes, first, last: left == 0 }))
+            }
+            State::Control { kind, len, stream } => self.hold(kind, len, stream, input),
+            State::Skip { kind, len, left } => {
+                let left = left - take(input, left as usize).len() as u32;
+                self.state = if left == 0 { START } else { State::Skip { kind, len, left } };
+                Ok((left == 0).then_some(Event::Skipped { kind, len }))
+            }
+            State::Header { .. } => Ok(None),
+        }
+    }
+
+    #[cold]
+    fn hold<'a>(
+        &mut self,
+        kind: Kind,
+        len: u32,
+        stream: u32,
+        input: &mut &'a [u8],
+    ) -> Result<Option<Event<'a>>, WireError> {
+        let len = len as usize;
+        self.held.reserve_exact(len - self.held.len());
+        self.held.extend_from_slice(take(input, len - self.held.len()));
         if self.held.len() < len {
             return Ok(None);
         }
+        self.state = START;
         let payload = std::mem::take(&mut self.held);
-        load(kind, h, &payload).map(Some)
+        Ok(load::frame(kind, stream, &payload)?.map(Event::Frame))
     }
 
-    fn data<'a>(&mut self, stream: u32, left: u32, first: bool, input: &mut &'a [u8]) -> Event<'a> {
-        let n = input.len().min(left as usize);
-        let (bytes, rest) = input.split_at(n);
-        *input = rest;
-        let left = left - n as u32;
-        self.part = if left == 0 { Part::Header } else { Part::Data { stream, left, first: false } };
-        Event::Data { stream, bytes, first, last: left == 0 }
-    }
-
-    /// The stream and the rest of the DATA payload the decoder is in, for a reader that takes it by other means.
-    pub fn data_remaining(&self) -> Option<(u32, u32)> {
-        match self.part {
-            Part::Data { stream, left, .. } if left > 0 => Some((stream, left)),
+    /// Inside a DATA payload: its stream and the bytes to come, at least 1. If no byte of it is in the input any
+    /// more, they may be taken from the socket in another way, see [`Decoder::skip_data`].
+    pub const fn data_remaining(&self) -> Option<(u32, u32)> {
+        match self.state {
+            State::Data { stream, left, .. } => Some((stream, left)),
             _ => None,
         }
     }
 
-    /// `n` bytes of that payload were taken by other means.
-    pub fn skip_data(&mut self, n: u32) {
-        if let Part::Data { stream, left, .. } = self.part {
+    /// Says that `n` bytes of the DATA payload of [`Decoder::data_remaining`] were taken elsewhere (splice). At most
+    /// the remaining bytes count. No event is given for them, also not for the last one.
+    pub const fn skip_data(&mut self, n: u32) {
+        if let State::Data { stream, left, .. } = self.state
+            && n > 0
+        {
             let left = left.saturating_sub(n);
-            self.part = if left == 0 { Part::Header } else { Part::Data { stream, left, first: false } };
+            self.state = if left == 0 { START } else { State::Data { stream, left, first: false } };
         }
     }
 
-    /// True inside a frame.
-    pub fn is_mid_frame(&self) -> bool {
-        !self.held.is_empty() || !matches!(self.part, Part::Header)
+    /// True if the peer stopped within a frame: an end of the input here is no clean end. True after an error.
+    pub const fn is_mid_frame(&self) -> bool {
+        !matches!(self.state, State::Header { have: 0 })
     }
 
-    /// Bytes the decoder holds.
-    pub fn held(&self) -> usize {
+    /// Heap bytes held for a split control frame; 0 between frames.
+    pub const fn buffered(&self) -> usize {
         self.held.capacity()
     }
 }
 
-#[cfg(test)]
-#[path = "codec_tests.rs"]
-mod tests;
+/// Takes up to `n` bytes from the front.
+fn take<'a>(input: &mut &'a [u8], n: usize) -> &'a [u8] {
+    let (piece, rest) = input.split_at(n.min(input.len()));
+    *input = rest;
+    piece
+}

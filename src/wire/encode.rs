@@ -2,187 +2,210 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::frame::{Beat, BeatFlags, Frame, HEADER_LEN, Header, Hello, Kind, Welcome};
+use super::frame::{
+    Backpressure, Beat, BeatFlags, Frame, HEADER_LEN, Header, Hello, Kind, Maintenance, Welcome,
+};
+use super::kind::{ANSWER_LEN, BEAT_LEN, NAME_CAP, REASON_CAP, TEXT_CAP};
 
-/// Longest payload the header can say.
+/// Longest payload a header can announce, bytes.
 pub const MAX_PAYLOAD: u32 = (1 << 20) - 1;
-/// Names (node, service) on the wire, bytes.
-const NAME_MAX: usize = 255;
-/// Reason of a maintenance, bytes.
-const REASON_MAX: usize = 128;
+
+/// Bytes of a beat on the wire, header included.
+pub const BEAT_WIRE_LEN: usize = HEADER_LEN + BEAT_LEN;
 
 impl Header {
-    /// Eight bytes, big endian.
-    pub fn encode(self) -> [u8; HEADER_LEN] {
-        let first = u32::from(self.kind) << 24 | u32::from(self.flags & 0xf) << 20 | (self.len & MAX_PAYLOAD);
-        let mut out = [0; HEADER_LEN];
-        out[..4].copy_from_slice(&first.to_be_bytes());
-        out[4..].copy_from_slice(&self.stream.to_be_bytes());
-        out
+    /// The eight bytes of this header.
+    ///
+    /// # Panics
+    /// If `len` is beyond [`MAX_PAYLOAD`]: a wrong length would silently corrupt every stream of the link.
+    pub const fn encode(self) -> [u8; HEADER_LEN] {
+        assert!(self.len <= MAX_PAYLOAD);
+        let first = ((self.kind as u32) << 24) | (((self.flags & 0xf) as u32) << 20) | self.len;
+        (((first as u64) << 32) | self.stream as u64).to_be_bytes()
     }
 
-    /// Inverse of [`Header::encode`]; every eight bytes are a header.
-    pub fn decode(b: &[u8; HEADER_LEN]) -> Header {
-        let first = u32::from_be_bytes([b[0], b[1], b[2], b[3]]);
+    /// Reads a header; every value of the eight bytes is one.
+    pub const fn decode(bytes: &[u8; HEADER_LEN]) -> Header {
+        let word = u64::from_be_bytes(*bytes);
+        let first = (word >> 32) as u32;
         Header {
             kind: (first >> 24) as u8,
-            flags: (first >> 20 & 0xf) as u8,
+            flags: ((first >> 20) & 0xf) as u8,
             len: first & MAX_PAYLOAD,
-            stream: u32::from_be_bytes([b[4], b[5], b[6], b[7]]),
+            stream: word as u32,
         }
     }
 }
 
-/// Header of a DATA frame.
-pub fn data_header(stream: u32, len: u32) -> [u8; HEADER_LEN] {
-    Header { kind: Kind::Data as u8, flags: 0, len, stream }.encode()
+const fn header(kind: Kind, stream: u32, len: u32) -> [u8; HEADER_LEN] {
+    Header { kind: kind.code(), flags: 0, len, stream }.encode()
+}
+
+/// Header of a DATA frame whose `len` bytes of payload follow.
+///
+/// # Panics
+/// If `len` is beyond [`MAX_PAYLOAD`].
+pub const fn data_header(stream: u32, len: u32) -> [u8; HEADER_LEN] {
+    header(Kind::Data, stream, len)
 }
 
 impl BeatFlags {
-    pub(super) fn bits(self) -> u8 {
-        u8::from(self.draining)
-            | u8::from(self.frozen) << 1
-            | u8::from(self.starved) << 2
-            | u8::from(self.own_stall) << 3
+    const DRAINING: u8 = 1;
+    const FROZEN: u8 = 2;
+    const STARVED: u8 = 4;
+    const OWN_STALL: u8 = 8;
+
+    /// One byte on the wire.
+    pub const fn bits(self) -> u8 {
+        (self.draining as u8 * Self::DRAINING)
+            | (self.frozen as u8 * Self::FROZEN)
+            | (self.starved as u8 * Self::STARVED)
+            | (self.own_stall as u8 * Self::OWN_STALL)
     }
 
-    pub(super) fn from_bits(b: u8) -> BeatFlags {
-        BeatFlags { draining: b & 1 != 0, frozen: b & 2 != 0, starved: b & 4 != 0, own_stall: b & 8 != 0 }
+    /// Inverse of [`BeatFlags::bits`]; bits of later versions are ignored.
+    pub const fn from_bits(bits: u8) -> BeatFlags {
+        BeatFlags {
+            draining: bits & Self::DRAINING != 0,
+            frozen: bits & Self::FROZEN != 0,
+            starved: bits & Self::STARVED != 0,
+            own_stall: bits & Self::OWN_STALL != 0,
+        }
+    }
+}
+
+impl Beat {
+    /// The whole BEAT frame, header included, for a trailer on the stack.
+    pub fn encode(&self) -> [u8; BEAT_WIRE_LEN] {
+        let mut out = [0; BEAT_WIRE_LEN];
+        let (head, payload) = out.split_at_mut(HEADER_LEN);
+        head.copy_from_slice(&header(Kind::Beat, 0, BEAT_LEN as u32));
+        payload.copy_from_slice(&self.payload());
+        out
+    }
+
+    fn payload(&self) -> [u8; BEAT_LEN] {
+        let mut out = [0; BEAT_LEN];
+        out[0..4].copy_from_slice(&self.seq.to_be_bytes());
+        out[4..6].copy_from_slice(&self.promise_ms.to_be_bytes());
+        out[6] = self.flags.bits();
+        out[7] = self.vouch.code();
+        out[8..12].copy_from_slice(&self.processing_us.to_be_bytes());
+        out[12..16].copy_from_slice(&self.utility.to_be_bytes());
+        out[16..18].copy_from_slice(&self.in_flight.to_be_bytes());
+        out[18..20].copy_from_slice(&self.oldest_ms.to_be_bytes());
+        out[20..24].copy_from_slice(&self.heard_seq.to_be_bytes());
+        out[24..28].copy_from_slice(&self.heard_age_us.to_be_bytes());
+        out[28] = self.load;
+        out
     }
 }
 
 impl Frame {
-    /// Kind of the frame.
-    pub fn kind(&self) -> Kind {
-        match self {
-            Frame::Hello(_) => Kind::Hello,
-            Frame::Welcome(_) => Kind::Welcome,
-            Frame::Refuse { .. } => Kind::Refuse,
-            Frame::Open { .. } => Kind::Open,
-            Frame::Opened { .. } => Kind::Opened,
-            Frame::OpenFailed { .. } => Kind::OpenFailed,
-            Frame::Beat(_) => Kind::Beat,
-            Frame::Backpressure(_) => Kind::Backpressure,
-            Frame::Maintenance(_) => Kind::Maintenance,
-            Frame::Challenge { .. } => Kind::Challenge,
-            Frame::Answer { .. } => Kind::Answer,
-            Frame::Credit { .. } => Kind::Credit,
-            Frame::Fin { .. } => Kind::Fin,
-            Frame::Reset { .. } => Kind::Reset,
-            Frame::Goaway { .. } => Kind::Goaway,
-        }
-    }
-
-    /// Stream of the frame; 0 is the link.
-    pub fn stream(&self) -> u32 {
-        match *self {
-            Frame::Open { stream, .. }
-            | Frame::Opened { stream }
-            | Frame::OpenFailed { stream, .. }
-            | Frame::Credit { stream, .. }
-            | Frame::Fin { stream }
-            | Frame::Reset { stream, .. } => stream,
-            Frame::Hello(_)
-            | Frame::Welcome(_)
-            | Frame::Refuse { .. }
-            | Frame::Beat(_)
-            | Frame::Backpressure(_)
-            | Frame::Maintenance(_)
-            | Frame::Challenge { .. }
-            | Frame::Answer { .. }
-            | Frame::Goaway { .. } => 0,
-        }
-    }
-
-    /// Appends header and payload. Text longer than its cap is cut at a character.
+    /// Appends this frame, header included. Names and texts beyond their cap are cut at a character's end.
     pub fn encode(&self, out: &mut BytesMut) {
-        let at = out.len();
-        out.put_bytes(0, HEADER_LEN);
-        self.payload(out);
-        let len = u32::try_from(out.len() - at - HEADER_LEN).unwrap_or(0);
-        let header = Header { kind: self.kind() as u8, flags: 0, len, stream: self.stream() };
-        out[at..at + HEADER_LEN].copy_from_slice(&header.encode());
+        match self {
+            Frame::Beat(beat) => out.extend_from_slice(&beat.encode()),
+            Frame::Answer { nonce, beat } => {
+                fixed::<{ HEADER_LEN + ANSWER_LEN }>(out, self, &nonce.to_be_bytes(), &beat.payload())
+            }
+            Frame::Credit { bytes, .. } => fixed::<{ HEADER_LEN + 4 }>(out, self, &bytes.to_be_bytes(), &[]),
+            Frame::Fin { .. } | Frame::Opened { .. } => fixed::<HEADER_LEN>(out, self, &[], &[]),
+            _ => self.encode_sized_later(out),
+        }
     }
 
-    fn payload(&self, out: &mut BytesMut) {
+    fn encode_sized_later(&self, out: &mut BytesMut) {
+        let start = out.len();
+        out.put_bytes(0, HEADER_LEN);
+        self.put_payload(out);
+        let len = (out.len() - start - HEADER_LEN) as u32;
+        out[start..start + HEADER_LEN].copy_from_slice(&header(self.kind(), self.stream(), len));
+    }
+
+    fn put_payload(&self, out: &mut BytesMut) {
         match self {
-            Frame::Hello(h) => hello(h, out),
-            Frame::Welcome(w) => welcome(w, out),
-            Frame::Refuse { code, text: t } => {
+            Frame::Hello(hello) => put_hello(out, hello),
+            Frame::Welcome(welcome) => put_welcome(out, welcome),
+            Frame::Refuse { code, text } => {
                 out.put_u16(*code as u16);
-                text(t, NAME_MAX, out);
+                put_text(out, text, TEXT_CAP);
             }
-            Frame::Open { service, .. } => text(service, NAME_MAX, out),
-            Frame::Opened { .. } | Frame::Fin { .. } => {}
-            Frame::OpenFailed { errno, text: t, .. } => {
+            Frame::Open { service, .. } => put_text(out, service, NAME_CAP),
+            Frame::OpenFailed { errno, text, .. } => {
                 out.put_u16(*errno);
-                text(t, NAME_MAX, out);
+                put_text(out, text, TEXT_CAP);
             }
-            Frame::Beat(b) => beat(b, out),
-            Frame::Backpressure(b) => {
-                out.put_u8(u8::from(b.active));
-                out.put_u16(b.occupancy);
-                out.put_u32(b.queued);
-                out.put_u32(b.since_ms);
-                out.put_u16(b.promise_ms);
-            }
-            Frame::Maintenance(m) => {
-                out.put_u32(m.for_ms);
-                out.put_u16(m.promise_ms);
-                text(&m.reason, REASON_MAX, out);
-            }
+            Frame::Backpressure(pressure) => put_backpressure(out, pressure),
+            Frame::Maintenance(pause) => put_maintenance(out, pause),
             Frame::Challenge { nonce } => out.put_u64(*nonce),
-            Frame::Answer { nonce, beat: b } => {
-                out.put_u64(*nonce);
-                beat(b, out);
-            }
-            Frame::Credit { bytes, .. } => out.put_u32(*bytes),
             Frame::Reset { reason, .. } => out.put_u16(*reason as u16),
             Frame::Goaway { deadline_ms } => out.put_u32(*deadline_ms),
+            Frame::Beat(beat) => out.put_slice(&beat.payload()),
+            Frame::Answer { nonce, beat } => {
+                out.put_u64(*nonce);
+                out.put_slice(&beat.payload());
+            }
+            Frame::Credit { bytes, .. } => out.put_u32(*bytes),
+            Frame::Fin { .. } | Frame::Opened { .. } => {}
         }
     }
 }
 
-fn text(s: &str, cap: usize, out: &mut BytesMut) {
-    let cut = s.floor_char_boundary(cap);
-    out.put_u8(cut as u8);
-    out.put_slice(&s.as_bytes()[..cut]);
+/// Appends a frequent frame of known size with one copy: `N` is header and both parts.
+fn fixed<const N: usize>(out: &mut BytesMut, frame: &Frame, first: &[u8], second: &[u8]) {
+    let mut bytes = [0; N];
+    let (head, payload) = bytes.split_at_mut(HEADER_LEN);
+    head.copy_from_slice(&header(frame.kind(), frame.stream(), (N - HEADER_LEN) as u32));
+    let (a, b) = payload.split_at_mut(first.len());
+    a.copy_from_slice(first);
+    b.copy_from_slice(second);
+    out.extend_from_slice(&bytes);
 }
 
-fn hello(h: &Hello, out: &mut BytesMut) {
-    out.put_u16(h.version);
-    out.put_u32(h.features);
-    out.put_u64(h.incarnation);
-    for ms in [h.active_ms, h.idle_ms, h.accept_min_ms, h.want_active_ms, h.want_idle_ms] {
-        out.put_u16(ms);
-    }
-    out.put_u8(h.hops);
-    out.put_slice(&h.trace);
-    text(&h.node, NAME_MAX, out);
-    text(&h.service, NAME_MAX, out);
+fn put_hello(out: &mut BytesMut, hello: &Hello) {
+    out.put_u16(hello.version);
+    out.put_u32(hello.features);
+    out.put_u64(hello.incarnation);
+    out.put_u16(hello.active_ms);
+    out.put_u16(hello.idle_ms);
+    out.put_u16(hello.accept_min_ms);
+    out.put_u16(hello.want_active_ms);
+    out.put_u16(hello.want_idle_ms);
+    out.put_u8(hello.hops);
+    out.put_slice(&hello.trace);
+    put_text(out, &hello.node, NAME_CAP);
+    put_text(out, &hello.service, NAME_CAP);
 }
 
-fn welcome(w: &Welcome, out: &mut BytesMut) {
-    out.put_u16(w.version);
-    out.put_u32(w.features);
-    out.put_u64(w.incarnation);
-    for ms in [w.active_ms, w.idle_ms, w.accept_min_ms] {
-        out.put_u16(ms);
-    }
-    out.put_u32(w.initial_credit);
-    text(&w.node, NAME_MAX, out);
+fn put_welcome(out: &mut BytesMut, welcome: &Welcome) {
+    out.put_u16(welcome.version);
+    out.put_u32(welcome.features);
+    out.put_u64(welcome.incarnation);
+    out.put_u16(welcome.active_ms);
+    out.put_u16(welcome.idle_ms);
+    out.put_u16(welcome.accept_min_ms);
+    out.put_u32(welcome.initial_credit);
+    put_text(out, &welcome.node, NAME_CAP);
 }
 
-fn beat(b: &Beat, out: &mut BytesMut) {
-    out.put_u32(b.seq);
-    out.put_u16(b.promise_ms);
-    out.put_u8(b.flags.bits());
-    out.put_u8(b.vouch.code());
-    out.put_u32(b.processing_us);
-    out.put_u32(b.utility);
-    out.put_u16(b.in_flight);
-    out.put_u16(b.oldest_ms);
-    out.put_u8(b.load);
-    out.put_u32(b.heard_seq);
-    out.put_u32(b.heard_age_us);
+fn put_backpressure(out: &mut BytesMut, pressure: &Backpressure) {
+    out.put_u8(u8::from(pressure.active));
+    out.put_u16(pressure.occupancy);
+    out.put_u32(pressure.queued);
+    out.put_u32(pressure.since_ms);
+    out.put_u16(pressure.promise_ms);
+}
+
+fn put_maintenance(out: &mut BytesMut, pause: &Maintenance) {
+    out.put_u32(pause.for_ms);
+    out.put_u16(pause.promise_ms);
+    put_text(out, &pause.reason, REASON_CAP);
+}
+
+/// Length in one byte, then the text.
+fn put_text(out: &mut BytesMut, text: &str, cap: usize) {
+    let cut = &text[..text.floor_char_boundary(cap.min(usize::from(u8::MAX)))];
+    out.put_u8(cut.len() as u8);
+    out.put_slice(cut.as_bytes());
 }

@@ -1,180 +1,160 @@
-//! Pure: no IO, no clock. Payload bytes to frames. Extra bytes behind the known fields are of a later version: ignored.
+//! Pure: no IO, no clock. Payloads to frames. Lengths were checked against the kind's [`Rule`](super::kind::Rule)
+//! before; bytes behind the known fields belong to later versions and are ignored.
 
-use bytes::Buf;
-
-use super::WireError;
+use super::error::WireError;
 use super::frame::{
-    Backpressure, Beat, BeatFlags, Frame, Header, Hello, Kind, Maintenance, RefuseCode, ResetReason, Welcome,
+    Backpressure, Beat, BeatFlags, Frame, Hello, Kind, Maintenance, RefuseCode, ResetReason, Welcome,
 };
+use super::kind::{BEAT_LEN, NAME_CAP, REASON_CAP, TEXT_CAP};
 use crate::verdict::Vouch;
 
-impl Kind {
-    const ALL: [Kind; 16] = [
-        Kind::Hello,
-        Kind::Welcome,
-        Kind::Refuse,
-        Kind::Open,
-        Kind::Opened,
-        Kind::OpenFailed,
-        Kind::Data,
-        Kind::Beat,
-        Kind::Backpressure,
-        Kind::Maintenance,
-        Kind::Challenge,
-        Kind::Answer,
-        Kind::Credit,
-        Kind::Fin,
-        Kind::Reset,
-        Kind::Goaway,
-    ];
-
-    /// The kind with this code, if this version knows it.
-    pub fn from_code(code: u8) -> Option<Kind> {
-        Kind::ALL.get(usize::from(code).checked_sub(1)?).copied()
-    }
-
-    /// Place in [`METRIC_KINDS`].
-    pub fn metric_index(self) -> usize {
-        match self {
-            Kind::Data => 0,
-            Kind::Beat => 1,
-            Kind::Backpressure => 2,
-            Kind::Maintenance => 3,
-            Kind::Challenge => 4,
-            Kind::Answer => 5,
-            Kind::Credit => 6,
-            Kind::Open | Kind::Opened | Kind::OpenFailed => 7,
-            Kind::Fin => 8,
-            Kind::Reset => 9,
-            Kind::Goaway => 10,
-            Kind::Hello | Kind::Welcome | Kind::Refuse => 11,
+/// Reads the payload of a control frame; `None` for [`Kind::Data`], which is no control frame.
+pub(super) fn frame(kind: Kind, stream: u32, payload: &[u8]) -> Result<Option<Frame>, WireError> {
+    let mut fields = Fields { kind, len: payload.len() as u32, rest: payload };
+    Ok(Some(match kind {
+        Kind::Beat => Frame::Beat(fields.beat()?),
+        Kind::Credit => Frame::Credit { stream, bytes: fields.u32()? },
+        Kind::Fin => Frame::Fin { stream },
+        Kind::Open => Frame::Open { stream, service: fields.text(NAME_CAP)? },
+        Kind::Opened => Frame::Opened { stream },
+        Kind::OpenFailed => Frame::OpenFailed { stream, errno: fields.u16()?, text: fields.text(TEXT_CAP)? },
+        Kind::Reset => Frame::Reset { stream, reason: ResetReason::from_code(fields.u16()?) },
+        Kind::Challenge => Frame::Challenge { nonce: fields.u64()? },
+        Kind::Answer => Frame::Answer { nonce: fields.u64()?, beat: fields.beat()? },
+        Kind::Backpressure => Frame::Backpressure(fields.backpressure()?),
+        Kind::Maintenance => Frame::Maintenance(fields.maintenance()?),
+        Kind::Goaway => Frame::Goaway { deadline_ms: fields.u32()? },
+        Kind::Hello => Frame::Hello(fields.hello()?),
+        Kind::Welcome => Frame::Welcome(fields.welcome()?),
+        Kind::Refuse => {
+            Frame::Refuse { code: RefuseCode::from_code(fields.u16()?), text: fields.text(TEXT_CAP)? }
         }
-    }
+        Kind::Data => return Ok(None),
+    }))
+}
 
-    /// Longest payload this version accepts, bytes, with room for fields of later versions.
-    pub(super) fn cap(self) -> usize {
-        match self {
-            Kind::Hello | Kind::Welcome => 1024,
-            Kind::Refuse | Kind::Open | Kind::OpenFailed | Kind::Maintenance => 512,
-            Kind::Opened
-            | Kind::Beat
-            | Kind::Backpressure
-            | Kind::Challenge
-            | Kind::Answer
-            | Kind::Credit
-            | Kind::Fin
-            | Kind::Reset
-            | Kind::Goaway => 128,
-            Kind::Data => 0,
+impl RefuseCode {
+    /// From the wire; codes of later versions are [`RefuseCode::Other`].
+    pub const fn from_code(code: u16) -> RefuseCode {
+        match code {
+            1 => RefuseCode::Version,
+            2 => RefuseCode::NoSuchService,
+            3 => RefuseCode::NotAllowed,
+            4 => RefuseCode::Loop,
+            5 => RefuseCode::TooMany,
+            6 => RefuseCode::Draining,
+            7 => RefuseCode::Malformed,
+            _ => RefuseCode::Other,
         }
-    }
-
-    /// True for kinds that speak of a stream.
-    pub(super) fn of_stream(self) -> bool {
-        matches!(
-            self,
-            Kind::Open
-                | Kind::Opened
-                | Kind::OpenFailed
-                | Kind::Data
-                | Kind::Credit
-                | Kind::Fin
-                | Kind::Reset
-        )
     }
 }
 
-/// Values of the metric label `kind`.
-pub const METRIC_KINDS: [&str; 12] = [
-    "data",
-    "beat",
-    "backpressure",
-    "maintenance",
-    "challenge",
-    "answer",
-    "credit",
-    "open",
-    "fin",
-    "reset",
-    "goaway",
-    "other",
-];
+impl ResetReason {
+    /// From the wire; codes of later versions are [`ResetReason::Other`].
+    pub const fn from_code(code: u16) -> ResetReason {
+        match code {
+            1 => ResetReason::Rst,
+            2 => ResetReason::Io,
+            3 => ResetReason::Protocol,
+            4 => ResetReason::Limit,
+            5 => ResetReason::Shutdown,
+            _ => ResetReason::Other,
+        }
+    }
+}
 
-/// Reads fields and remembers whose they are.
+/// Fields of one payload, taken from the front.
 struct Fields<'a> {
+    kind: Kind,
+    len: u32,
     rest: &'a [u8],
-    kind: u8,
 }
 
-impl Fields<'_> {
-    fn need(&self, n: usize) -> Result<(), WireError> {
-        if self.rest.len() < n { Err(WireError::TooShort(self.kind)) } else { Ok(()) }
+impl<'a> Fields<'a> {
+    fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], WireError> {
+        let (field, rest) = self.rest.split_first_chunk().ok_or(self.too_short())?;
+        self.rest = rest;
+        Ok(field)
     }
 
     fn u8(&mut self) -> Result<u8, WireError> {
-        self.need(1)?;
-        Ok(self.rest.get_u8())
+        self.array().map(|[byte]| *byte)
     }
 
     fn u16(&mut self) -> Result<u16, WireError> {
-        self.need(2)?;
-        Ok(self.rest.get_u16())
+        self.array().map(|bytes| u16::from_be_bytes(*bytes))
     }
 
     fn u32(&mut self) -> Result<u32, WireError> {
-        self.need(4)?;
-        Ok(self.rest.get_u32())
+        self.array().map(|bytes| u32::from_be_bytes(*bytes))
     }
 
     fn u64(&mut self) -> Result<u64, WireError> {
-        self.need(8)?;
-        Ok(self.rest.get_u64())
+        self.array().map(|bytes| u64::from_be_bytes(*bytes))
     }
 
-    fn text(&mut self) -> Result<String, WireError> {
-        let n = usize::from(self.u8()?);
-        self.need(n)?;
-        let (text, rest) = self.rest.split_at(n);
+    fn text(&mut self, cap: usize) -> Result<String, WireError> {
+        let len = usize::from(self.u8()?);
+        if len > cap {
+            return Err(WireError::TextTooLong { kind: self.kind, len: len as u32, cap: cap as u32 });
+        }
+        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(self.too_short())?;
         self.rest = rest;
-        std::str::from_utf8(text).map(str::to_owned).map_err(|_| WireError::BadText(self.kind))
+        let text = std::str::from_utf8(bytes).map_err(|_| WireError::BadUtf8 { kind: self.kind })?;
+        Ok(text.to_owned())
+    }
+
+    fn too_short(&self) -> WireError {
+        WireError::TooShort { kind: self.kind, len: self.len }
     }
 
     fn beat(&mut self) -> Result<Beat, WireError> {
+        let b: &[u8; BEAT_LEN] = self.array()?;
+        let word = |at: usize| u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
+        let half = |at: usize| u16::from_be_bytes([b[at], b[at + 1]]);
         Ok(Beat {
-            seq: self.u32()?,
-            promise_ms: self.u16()?,
-            flags: BeatFlags::from_bits(self.u8()?),
-            vouch: Vouch::from_code(self.u8()?),
-            processing_us: self.u32()?,
-            utility: self.u32()?,
-            in_flight: self.u16()?,
-            oldest_ms: self.u16()?,
-            load: self.u8()?,
-            heard_seq: self.u32()?,
-            heard_age_us: self.u32()?,
+            seq: word(0),
+            promise_ms: half(4),
+            flags: BeatFlags::from_bits(b[6]),
+            vouch: Vouch::from_code(b[7]),
+            processing_us: word(8),
+            utility: word(12),
+            in_flight: half(16),
+            oldest_ms: half(18),
+            heard_seq: word(20),
+            heard_age_us: word(24),
+            load: b[28],
         })
     }
 
+    fn backpressure(&mut self) -> Result<Backpressure, WireError> {
+        Ok(Backpressure {
+            active: self.u8()? & 1 != 0,
+            occupancy: self.u16()?,
+            queued: self.u32()?,
+            since_ms: self.u32()?,
+            promise_ms: self.u16()?,
+        })
+    }
+
+    fn maintenance(&mut self) -> Result<Maintenance, WireError> {
+        Ok(Maintenance { for_ms: self.u32()?, promise_ms: self.u16()?, reason: self.text(REASON_CAP)? })
+    }
+
     fn hello(&mut self) -> Result<Hello, WireError> {
-        let (version, features, incarnation) = (self.u16()?, self.u32()?, self.u64()?);
-        let (active_ms, idle_ms, accept_min_ms) = (self.u16()?, self.u16()?, self.u16()?);
-        let (want_active_ms, want_idle_ms, hops) = (self.u16()?, self.u16()?, self.u8()?);
-        let mut trace = [0; 16];
-        self.need(16)?;
-        self.rest.copy_to_slice(&mut trace);
         Ok(Hello {
-            version,
-            features,
-            incarnation,
-            active_ms,
-            idle_ms,
-            accept_min_ms,
-            want_active_ms,
-            want_idle_ms,
-            hops,
-            trace,
-            node: self.text()?,
-            service: self.text()?,
+            version: self.u16()?,
+            features: self.u32()?,
+            incarnation: self.u64()?,
+            active_ms: self.u16()?,
+            idle_ms: self.u16()?,
+            accept_min_ms: self.u16()?,
+            want_active_ms: self.u16()?,
+            want_idle_ms: self.u16()?,
+            hops: self.u8()?,
+            trace: *self.array()?,
+            node: self.text(NAME_CAP)?,
+            service: self.text(NAME_CAP)?,
         })
     }
 
@@ -187,63 +167,7 @@ impl Fields<'_> {
             idle_ms: self.u16()?,
             accept_min_ms: self.u16()?,
             initial_credit: self.u32()?,
-            node: self.text()?,
+            node: self.text(NAME_CAP)?,
         })
     }
-}
-
-fn refuse_code(code: u16) -> RefuseCode {
-    match code {
-        1 => RefuseCode::Version,
-        2 => RefuseCode::NoSuchService,
-        3 => RefuseCode::NotAllowed,
-        4 => RefuseCode::Loop,
-        5 => RefuseCode::TooMany,
-        6 => RefuseCode::Draining,
-        7 => RefuseCode::Malformed,
-        _ => RefuseCode::Other,
-    }
-}
-
-fn reset_reason(code: u16) -> ResetReason {
-    match code {
-        1 => ResetReason::Rst,
-        2 => ResetReason::Io,
-        3 => ResetReason::Protocol,
-        4 => ResetReason::Limit,
-        5 => ResetReason::Shutdown,
-        _ => ResetReason::Other,
-    }
-}
-
-/// A control frame from its whole payload. The header was checked against cap and stream rule.
-pub(super) fn load(kind: Kind, header: Header, payload: &[u8]) -> Result<Frame, WireError> {
-    let mut f = Fields { rest: payload, kind: header.kind };
-    let stream = header.stream;
-    Ok(match kind {
-        Kind::Hello => Frame::Hello(f.hello()?),
-        Kind::Welcome => Frame::Welcome(f.welcome()?),
-        Kind::Refuse => Frame::Refuse { code: refuse_code(f.u16()?), text: f.text()? },
-        Kind::Open => Frame::Open { stream, service: f.text()? },
-        Kind::Opened => Frame::Opened { stream },
-        Kind::OpenFailed => Frame::OpenFailed { stream, errno: f.u16()?, text: f.text()? },
-        Kind::Beat => Frame::Beat(f.beat()?),
-        Kind::Backpressure => Frame::Backpressure(Backpressure {
-            active: f.u8()? & 1 != 0,
-            occupancy: f.u16()?,
-            queued: f.u32()?,
-            since_ms: f.u32()?,
-            promise_ms: f.u16()?,
-        }),
-        Kind::Maintenance => {
-            Frame::Maintenance(Maintenance { for_ms: f.u32()?, promise_ms: f.u16()?, reason: f.text()? })
-        }
-        Kind::Challenge => Frame::Challenge { nonce: f.u64()? },
-        Kind::Answer => Frame::Answer { nonce: f.u64()?, beat: f.beat()? },
-        Kind::Credit => Frame::Credit { stream, bytes: f.u32()? },
-        Kind::Fin => Frame::Fin { stream },
-        Kind::Reset => Frame::Reset { stream, reason: reset_reason(f.u16()?) },
-        Kind::Goaway => Frame::Goaway { deadline_ms: f.u32()? },
-        Kind::Data => return Err(WireError::WrongStream(header.kind)),
-    })
 }
