@@ -62,8 +62,8 @@ fn parse_gap(text: &str) -> Result<Gap, String> {
     let (min, max) = text.split_once("..").ok_or("expected MIN..MAX, such as 5ms..20ms")?;
     let parse = |s: &str| humantime::parse_duration(s.trim()).map_err(|e| format!("{s}: {e}"));
     let gap = Gap { min: parse(min)?, max: parse(max)? };
-    if gap.min > gap.max || gap.min < Duration::from_micros(50) {
-        return Err("expected 50us <= MIN <= MAX".into());
+    if gap.min > gap.max || gap.min < Duration::from_micros(50) || gap.max > Duration::from_secs(60) {
+        return Err("expected 50us <= MIN <= MAX <= 60s".into());
     }
     Ok(gap)
 }
@@ -136,6 +136,10 @@ mod tests {
         let lines: &[&[&str]] = &[
             &["--gap", "20ms..5ms"],
             &["--gap", "5ms"],
+            &["--gap", ".."],
+            &["--gap", "5..20"],
+            &["--gap", "0s..1s"],
+            &["--gap", "1s..2h"],
             &["--faults", "explode"],
             &["--services", "0"],
             &["--services", "10"],

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::{net, service};
+use super::{net, noise, service};
 use crate::stamp::Stamp;
 use crate::{clock, sys};
 
@@ -61,7 +61,9 @@ pub fn run(inner: &Inner) -> ExitCode {
 
 fn exec(args: &ExecArgs) -> io::Result<()> {
     net::enter(&File::open(&args.net)?)?;
-    let Some((program, rest)) = args.argv.split_first() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    let Some((program, rest)) = args.argv.split_first() else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
     let e = Command::new(program).args(rest).exec();
     Err(io::Error::new(e.kind(), format!("{}: {e}", program.display())))
 }
@@ -77,6 +79,11 @@ impl Program {
     /// The running program.
     pub fn this() -> io::Result<Program> {
         Ok(Program { exe: std::env::current_exe()? })
+    }
+
+    /// The program at `exe`.
+    pub fn at(exe: PathBuf) -> Program {
+        Program { exe }
     }
 
     /// `argv` as a child tied to this process, in network namespace `netns`. A first word of "" is this program.
@@ -173,6 +180,17 @@ impl Running {
     }
 
     fn end(&mut self) {
+        if !self.alive() {
+            return;
+        }
+        if self.pid != Pid::from_child(&self.child) {
+            // Its parent reaps it and then ends by itself.
+            let _ = kill_process(self.pid, Signal::KILL);
+            let deadline = clock::now() + Duration::from_millis(200);
+            while self.alive() && clock::now() < deadline {
+                noise::sleep_until(clock::now() + Duration::from_millis(1));
+            }
+        }
         if self.alive() {
             let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
             let _ = self.child.wait();

@@ -16,7 +16,7 @@ use super::events::{self, EndpointStatus, Log};
 use super::faults::{self, Expected, Kind, Span};
 use super::load::{Answer, Load};
 use super::net::Side;
-use super::report::Fault;
+use super::report::{Fault, Transition};
 use super::scene::{Pod, Scene};
 use super::{config, http};
 use crate::clock;
@@ -78,7 +78,7 @@ impl Stage {
             return Fault::skipped(kind, name, expected, "no network that can be cut".to_owned());
         }
         self.busy.borrow_mut().insert(target);
-        let watch = self.load.ledger().watch((kind != Kind::HangObserver).then_some(target), clock::now());
+        let watch = self.load.ledger().watch();
         let conducted = self.conduct(kind, target, watch).await;
         self.busy.borrow_mut().remove(&target);
         let watched = self.load.ledger().unwatch(watch);
@@ -86,8 +86,9 @@ impl Stage {
             Ok(done) => done,
             Err(e) => return Fault::skipped(kind, name, expected, e.to_string()),
         };
-        let seen = faults::seen(&self.log.since(span.at), &span);
-        let mut out = Fault::new(kind, expected, &seen);
+        let events = self.log.since(span.at);
+        let mut out = Fault::new(kind, expected, &faults::seen(&events, &span));
+        out.transitions = faults::during(&events, &span).map(|e| Transition::new(e, span.at)).collect();
         out.target = target.map_or("client", |i| self.scene.pods[i].name.as_str()).to_owned();
         out.at_s = span.at.since(self.begin).as_secs_f64();
         out.held_ms = span.end.millis_since(span.at);
@@ -108,7 +109,7 @@ impl Stage {
                 return Err(e);
             }
         };
-        self.load.ledger().rewatch(watch, injected.target, injected.at);
+        self.load.ledger().arm(watch, injected.target, injected.at);
         let hold = match kind {
             Kind::Pause | Kind::Notice => PULSE,
             Kind::HangObserver => OBSERVER_STOP,

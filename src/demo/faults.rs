@@ -170,12 +170,17 @@ pub struct Seen {
     pub healed: bool,
 }
 
+/// The transitions that belong to a fault.
+pub fn during<'a>(events: &'a [Event], span: &Span) -> impl Iterator<Item = &'a Event> {
+    events.iter().filter(|e| span.covers(e))
+}
+
 /// Reads what `events` say about a fault.
 pub fn seen(events: &[Event], span: &Span) -> Seen {
     let mut out = Seen { healed: true, ..Seen::default() };
     let mut bad = 0_usize;
     let mut left_at: Option<Stamp> = None;
-    for e in events.iter().filter(|e| span.covers(e)) {
+    for e in during(events, span) {
         match e.to {
             State::Active => note_active(&mut out, e, span, &mut left_at),
             _ => {
@@ -192,7 +197,7 @@ pub fn seen(events: &[Event], span: &Span) -> Seen {
 fn note_active(out: &mut Seen, e: &Event, span: &Span, left_at: &mut Option<Stamp>) {
     if e.cause == "sidecar_lost" {
         out.plain = true;
-        out.cause.get_or_insert_with(|| e.cause.clone());
+        out.cause = Some(e.cause.clone());
         out.first_cause.get_or_insert_with(|| e.cause.clone());
     }
     if left_at.take().is_some() {
@@ -302,7 +307,7 @@ mod tests {
         let events = [event(101, Active, Suspect, "silent"), event(103, Suspect, Active, "sidecar_lost")];
         let s = seen(&events, &span(100, 200, 300));
         assert!(s.plain && s.healed && s.detected_ms.is_none());
-        assert_eq!(s.healed_ms, Some(0.0));
+        assert_eq!((s.healed_ms, s.cause.as_deref()), (Some(0.0), Some("sidecar_lost")));
         assert!(met(Kind::KillSidecar, Expected::Failed, &s));
         assert!(!met(Kind::Kill, Expected::Failed, &s));
     }

@@ -28,6 +28,8 @@ pub struct Shot {
 pub struct Watch {
     target: Option<usize>,
     at: Stamp,
+    /// Requests that ended before the fault's instant was known.
+    early: Option<Vec<Shot>>,
     elsewhere: Option<Stamp>,
     last_caught: Option<Stamp>,
     /// Requests that failed.
@@ -43,6 +45,10 @@ const CAUGHT_MS: f64 = 100.0;
 
 impl Watch {
     fn record(&mut self, shot: &Shot) {
+        if let Some(early) = &mut self.early {
+            early.push(*shot);
+            return;
+        }
         if shot.done < self.at {
             return;
         }
@@ -52,7 +58,7 @@ impl Watch {
         if shot.sent < self.at {
             return;
         }
-        if shot.by.is_some() && shot.by != self.target {
+        if self.target.is_some() && shot.by.is_some() && shot.by != self.target {
             self.elsewhere = Some(self.elsewhere.map_or(shot.done, |t| t.min(shot.done)));
         }
         let slow = shot.done.millis_since(shot.sent) > CAUGHT_MS;
@@ -145,19 +151,29 @@ impl Ledger {
         }
     }
 
-    /// Begins to watch a fault that is about to hit service `target`; the number ends it.
-    pub fn watch(&mut self, target: Option<usize>, at: Stamp) -> u64 {
+    /// Begins to watch a fault that is about to be injected; the number ends it.
+    pub fn watch(&mut self) -> u64 {
         self.next_watch += 1;
-        let watch =
-            Watch { target, at, elsewhere: None, last_caught: None, failed: 0, retried: 0, worst_ms: 0.0 };
+        let watch = Watch {
+            target: None,
+            at: Stamp::ZERO,
+            early: Some(Vec::new()),
+            elsewhere: None,
+            last_caught: None,
+            failed: 0,
+            retried: 0,
+            worst_ms: 0.0,
+        };
         self.watches.insert(self.next_watch, watch);
         self.next_watch
     }
 
-    /// Corrects the beginning of a watched fault, once it is known exactly.
-    pub fn rewatch(&mut self, id: u64, target: Option<usize>, at: Stamp) {
-        if let Some(w) = self.watches.get_mut(&id) {
-            (w.target, w.at) = (target, at);
+    /// Tells a watch when the fault began, and which service it hit, if one.
+    pub fn arm(&mut self, id: u64, target: Option<usize>, at: Stamp) {
+        let Some(w) = self.watches.get_mut(&id) else { return };
+        (w.target, w.at) = (target, at);
+        for shot in w.early.take().unwrap_or_default() {
+            w.record(&shot);
         }
     }
 
@@ -191,11 +207,12 @@ mod tests {
     #[test]
     fn a_fault_sees_only_what_it_could_have_hit() {
         let mut l = Ledger::new(3);
-        let id = l.watch(Some(1), Stamp::from_millis(100));
+        let id = l.watch();
         l.record(&shot(95, 99, None)); // over before
         l.record(&shot(98, 101, Some(0))); // sent before: no answer of a request after the fault
         l.record(&shot(101, 102, Some(1))); // the target still answers
         l.record(&shot(103, 109, Some(2)));
+        l.arm(id, Some(1), Stamp::from_millis(100));
         l.record(&shot(102, 107, Some(0))); // ended earlier, recorded later
         l.record(&Shot { retried: true, ..shot(120, 1200, Some(0)) });
         l.record(&shot(130, 2130, None));

@@ -30,8 +30,8 @@ use crate::stamp::Stamp;
 const POOL_PER_SERVICE: usize = 6;
 /// Each n-th request uses a connection of its own.
 const FRESH_EVERY: u64 = 8;
-/// One try ends after this.
-const TRY_LIMIT: Duration = Duration::from_secs(2);
+/// One try ends after this: longer than the client's sidecar is ever stopped on purpose.
+const TRY_LIMIT: Duration = Duration::from_millis(2500);
 /// A request that found no free connection for this long has failed.
 const QUEUE_LIMIT: Duration = Duration::from_secs(5);
 /// Requests on connections of their own at once.

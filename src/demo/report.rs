@@ -5,8 +5,28 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+use super::events::Event;
 use super::faults::{Expected, Kind, Seen, met};
 use super::ledger::{Latency, Ledger, Watch};
+use crate::stamp::Stamp;
+
+/// A transition of the target, relative to the fault.
+#[derive(Clone, Debug, Serialize)]
+pub struct Transition {
+    /// Fault to transition, ms.
+    pub ms: f64,
+    /// State after.
+    pub to: &'static str,
+    /// Why.
+    pub cause: String,
+}
+
+impl Transition {
+    /// From an event.
+    pub fn new(e: &Event, fault: Stamp) -> Transition {
+        Transition { ms: e.at().millis_since(fault), to: e.to.name(), cause: e.cause.clone() }
+    }
+}
 
 /// One fault. Times in ms; null where it never happened.
 #[derive(Clone, Debug, Serialize)]
@@ -49,6 +69,8 @@ pub struct Fault {
     pub peak_ms: Option<f64>,
     /// Beginning of the run to the fault, s.
     pub at_s: f64,
+    /// All transitions meanwhile.
+    pub transitions: Vec<Transition>,
     /// Why it was not done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
@@ -83,6 +105,7 @@ impl Fault {
             held_ms: 0.0,
             peak_ms: None,
             at_s: 0.0,
+            transitions: Vec::new(),
             skipped: None,
         }
     }
