@@ -15,5 +15,5 @@ pub mod stamp;
 pub mod sys;
 pub mod upstream;
 pub mod verdict;
-pub mod worker;
 pub mod wire;
+pub mod worker;

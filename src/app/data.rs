@@ -3,9 +3,9 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use std::rc::Rc;
-use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -70,14 +70,21 @@ impl Listeners {
         for (addr, served) in params::link_ports(c) {
             links.push((listen(addr, "inbound link port")?, Arc::new(served)));
         }
-        let outbound =
-            c.outbound.iter().map(|o| listen(o.listen, &format!("outbound {}", o.name))).collect::<Result<_, _>>()?;
+        let outbound = c
+            .outbound
+            .iter()
+            .map(|o| listen(o.listen, &format!("outbound {}", o.name)))
+            .collect::<Result<_, _>>()?;
         Ok(Listeners { links, outbound })
     }
 
     pub(super) fn for_worker(&self) -> io::Result<Listeners> {
-        let links = self.links.iter().map(|(l, s)| Ok((l.try_clone()?, s.clone()))).collect::<io::Result<_>>()?;
-        Ok(Listeners { links, outbound: self.outbound.iter().map(StdListener::try_clone).collect::<Result<_, _>>()? })
+        let links =
+            self.links.iter().map(|(l, s)| Ok((l.try_clone()?, s.clone()))).collect::<io::Result<_>>()?;
+        Ok(Listeners {
+            links,
+            outbound: self.outbound.iter().map(StdListener::try_clone).collect::<Result<_, _>>()?,
+        })
     }
 
     pub(super) fn addresses(&self, c: &Config) -> Vec<(String, SocketAddr)> {
@@ -184,8 +191,9 @@ impl Place {
     /// Evidence of the services whose watch lives here.
     fn watch_services(self: &Rc<Self>) {
         let workers = self.posts.len();
-        for (i, inbound) in self.shared.inbounds.iter().enumerate().filter(|(i, _)| i % workers == self.index) {
-            let watch = ServiceWatch::new(inbound.stats.clone(), self.shared.watch.clone());
+        for (i, inbound) in self.shared.inbounds.iter().enumerate().filter(|(i, _)| i % workers == self.index)
+        {
+            let watch = ServiceWatch::new(inbound.stats.clone(), self.shared.watch);
             tokio::task::spawn_local(watch_service(i, watch, inbound.clone(), self.posts.clone()));
         }
     }
@@ -250,7 +258,12 @@ async fn watch_service(
         }
         if let Some(vouch) = changed {
             if !matches!(vouch, Vouch::Working | Vouch::Idle) {
-                tracing::info!(inbound = inbound.params.name, vouch = vouch.name(), seen = explained_as(&watch, now), "vouch");
+                tracing::info!(
+                    inbound = inbound.params.name,
+                    vouch = vouch.name(),
+                    seen = explained_as(&watch, now),
+                    "vouch"
+                );
             }
             tell(&posts);
             again = if vouch == Vouch::Running { RUNNING_BEATS.0 } else { 0 };

@@ -121,8 +121,11 @@ fn raise_file_limit(config: &Config) {
     let most = have.maximum.unwrap_or(u64::MAX);
     let new = Rlimit { current: Some(want.max(have.current.unwrap_or(0)).min(most)), maximum: have.maximum };
     if setrlimit(Resource::Nofile, new).is_err() || most < want {
-        tracing::warn!(limit = most, wanted = want,
-            "the limit of open files is below limits.connections: raise `ulimit -n` or lower the key");
+        tracing::warn!(
+            limit = most,
+            wanted = want,
+            "the limit of open files is below limits.connections: raise `ulimit -n` or lower the key"
+        );
     }
 }
 
@@ -143,7 +146,12 @@ fn log_start(app: &App, admin: &TcpListener, public: Option<&TcpListener>) {
 }
 
 /// Serves the admin port until `done`.
-async fn serve_admin(app: Arc<App>, admin: TcpListener, public: Option<TcpListener>, done: impl Future<Output = ()>) {
+async fn serve_admin(
+    app: Arc<App>,
+    admin: TcpListener,
+    public: Option<TcpListener>,
+    done: impl Future<Output = ()>,
+) {
     let main = tokio::net::TcpListener::from_std(admin);
     let public = public.map(tokio::net::TcpListener::from_std).transpose();
     match (main, public) {

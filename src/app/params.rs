@@ -12,7 +12,7 @@ use crate::evidence::{self, ServiceStats};
 use crate::link::{credit, pace::PaceParams};
 use crate::metrics::{Metrics, UpstreamMetrics};
 use crate::proxy::accept::Loads;
-use crate::proxy::inbound::{Common, Inbound, InboundParams};
+use crate::proxy::inbound::{Common, Groups, Inbound, InboundParams};
 use crate::proxy::quota::Quota;
 use crate::upstream::dial::Dialer;
 use crate::upstream::registry::{self, Upstream, UpstreamParams};
@@ -36,7 +36,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn build(c: &Config, seed: u64, metrics: &Arc<Metrics>, events: &Arc<EventLog>) -> Arc<Shared> {
+    pub(super) fn build(
+        c: &Config,
+        seed: u64,
+        metrics: &Arc<Metrics>,
+        events: &Arc<EventLog>,
+    ) -> Arc<Shared> {
         warn_http(c);
         Arc::new(Shared {
             ups: Arc::new(c.outbound.iter().enumerate().map(|(i, o)| upstream(c, i, o)).collect()),
@@ -162,7 +167,7 @@ fn common(c: &Config, incarnation: u64, metrics: &Arc<Metrics>) -> Arc<Common> {
         frozen_until: AtomicU64::new(0),
         draining: AtomicBool::new(false),
         metrics: metrics.clone(),
-        groups: Common::no_groups(),
+        groups: Groups::default(),
     })
 }
 

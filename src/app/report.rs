@@ -1,7 +1,7 @@
 //! `/status`: what the shared parts know, in the words of the contract.
 
-use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::control::App;

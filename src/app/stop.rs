@@ -75,8 +75,12 @@ async fn drain(app: &Arc<App>, s: &mut Signals, why: &str) -> Result<(), RunErro
     app.begin_drain();
     let begun = clock::now();
     let deadline = begun + app.config.drain_deadline;
-    tracing::info!(why, open = app.open_connections(), deadline_s = app.config.drain_deadline.as_secs_f64(),
-        "draining");
+    tracing::info!(
+        why,
+        open = app.open_connections(),
+        deadline_s = app.config.drain_deadline.as_secs_f64(),
+        "draining"
+    );
     loop {
         tokio::select! {
             _ = s.int.recv() => break tracing::info!("SIGINT: stops now"),

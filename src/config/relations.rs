@@ -119,7 +119,8 @@ fn trust(table: &Table, report: &mut Report<'_>) {
 }
 
 fn endpoints(table: &Table, report: &mut Report<'_>) {
-    let linked = table.text("link") != Some("off");
+    // With `required` nothing is ever sent to the service's own port: it may be unknown here.
+    let may_be_plain = table.text("link") == Some("auto");
     let list = table.endpoints("endpoints");
     let mut seen = std::collections::BTreeMap::new();
     for (i, endpoint) in list.iter().enumerate() {
@@ -130,7 +131,7 @@ fn endpoints(table: &Table, report: &mut Report<'_>) {
             continue;
         }
         let port = endpoint.link_port.map_or_else(|| table.int("link_port"), u64::from);
-        if linked && port == u64::from(endpoint.address.port()) {
+        if may_be_plain && port == u64::from(endpoint.address.port()) {
             let what = format!("port {port} is also its link port");
             report
                 .error(&endpoint.at, key, what)

@@ -44,7 +44,8 @@ impl RecvWindow {
             return None;
         }
         let limited = now.since(self.last_grant) < rtt * 2 + Duration::from_millis(1);
-        let wider = if limited { self.window.saturating_mul(2).min(max.max(self.window)) } else { self.window };
+        let wider =
+            if limited { self.window.saturating_mul(2).min(max.max(self.window)) } else { self.window };
         let grant = self.drained.saturating_add(wider - self.window);
         self.window = wider;
         self.left = self.left.saturating_add(grant);

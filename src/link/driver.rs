@@ -469,7 +469,12 @@ impl Link {
 
     /// Opens a stream for an application connection. `first`: bytes already read from it. Gives the socket back if
     /// the link takes no more streams.
-    pub fn open(self: &Rc<Self>, service: &str, io: TcpStream, first: &[u8]) -> Result<Rc<Stream>, TcpStream> {
+    pub fn open(
+        self: &Rc<Self>,
+        service: &str,
+        io: TcpStream,
+        first: &[u8],
+    ) -> Result<Rc<Stream>, TcpStream> {
         let full = self.streams.borrow().len() >= self.conf.streams_max || self.last_stream.get() == u32::MAX;
         if full || self.lost.borrow().is_some() {
             return Err(io);

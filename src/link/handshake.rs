@@ -127,7 +127,7 @@ fn foreign(e: &io::Error, have: usize) -> DialError {
 
 /// One frame, and the bytes behind it.
 async fn read_frame(io: &mut TcpStream) -> Result<(Frame, Vec<u8>), DialError> {
-    let mut decoder = Decoder::new(Limits::default());
+    let mut decoder = Decoder::new(Limits::HANDSHAKE);
     let mut buf = [0u8; 2048];
     loop {
         let n = io.read(&mut buf).await?;

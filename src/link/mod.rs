@@ -86,6 +86,8 @@ pub trait Side {
     fn judged(&self, link: &Rc<Link>, now: Stamp, output: &detector::Output);
     /// A beat arrived.
     fn beat(&self, link: &Link, now: Stamp, beat: &wire::Beat);
+    /// A silence past the deadline ended in life.
+    fn late(&self, late: Duration);
     /// The peer is full, or no longer.
     fn backpressure(&self, now: Stamp, active: bool);
     /// The peer announced a pause.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::stream::{Ended, Stream};
 use super::{Link, Lost};
 use crate::stamp::Stamp;
-use crate::wire::{self, Event, Frame, HEADER_LEN, Kind};
+use crate::wire::{self, Event, Frame, HEADER_LEN, Kind, METRIC_OTHER};
 use crate::worker::Dir;
 
 /// Control frames a peer may send in each tenth of a second: far more than any honest peer, CREDIT and OPEN of
@@ -26,54 +26,53 @@ impl Link {
             j.heard(now);
         }
         self.side.heard(now);
-        let mut decoder = self.decoder.borrow_mut();
-        let mut input = bytes;
-        let mut data = 0u64;
-        let result = loop {
-            match decoder.next(&mut input) {
-                Ok(Some(event)) => {
-                    if let Event::Data { bytes, .. } = &event {
-                        data += bytes.len() as u64;
-                    }
-                    if let Err(how) = self.event(event, now) {
-                        break Err(how);
-                    }
-                }
-                Ok(None) => break Ok(()),
-                Err(e) => break Err(Lost::Protocol(e.label())),
-            }
-        };
-        drop(decoder);
-        if data > 0 {
-            self.w.counters.frame(Dir::In, Kind::Data.metric_index(), 0, data);
-            let got = &self.w.counters.payload[Dir::In as usize];
-            got.set(got.get() + data);
-            self.pace.borrow_mut().bytes(now, !self.conf.dialer);
-            self.side.used(self.id, now);
-        }
+        let result = self.decode(bytes, now);
         result?;
         self.settle(now);
         Ok(())
     }
 
-    fn event(self: &Rc<Self>, event: Event<'_>, now: Stamp) -> Result<(), Lost> {
-        match event {
-            Event::Data { stream, bytes, first, .. } => {
-                if first {
-                    self.count(Dir::In, Kind::Data, HEADER_LEN);
+    fn decode(self: &Rc<Self>, bytes: &[u8], now: Stamp) -> Result<(), Lost> {
+        let mut decoder = self.decoder.borrow_mut();
+        let mut input = bytes;
+        let (mut data, mut frames) = (0, 0);
+        let result = loop {
+            let before = input.len();
+            // Matched in place: moving an event that was just written stalls the processor.
+            let done = match decoder.next(&mut input) {
+                Ok(Some(Event::Data { stream, bytes, first, .. })) => {
+                    data += before - input.len();
+                    frames += u64::from(first);
+                    self.data(stream, bytes, now)
                 }
-                self.data(stream, bytes, now)
+                Ok(Some(Event::Frame(frame))) => {
+                    self.count(Dir::In, frame.kind(), before - input.len());
+                    self.within_budget(now).and_then(|()| self.frame(frame, now))
+                }
+                Ok(Some(Event::Skipped { .. })) => {
+                    self.w.counters.frame(Dir::In, METRIC_OTHER, 1, (before - input.len()) as u64);
+                    self.within_budget(now)
+                }
+                Ok(None) => break Ok(()),
+                Err(e) => break Err(Lost::Protocol(e.label())),
+            };
+            if done.is_err() {
+                break done;
             }
-            Event::Frame(frame) => {
-                self.count(Dir::In, frame.kind(), HEADER_LEN);
-                self.within_budget(now)?;
-                self.frame(frame, now)
-            }
-            Event::Skipped { len, .. } => {
-                self.w.counters.frame(Dir::In, 11, 1, u64::from(len) + HEADER_LEN as u64);
-                self.within_budget(now)
-            }
+        };
+        drop(decoder);
+        if data > 0 {
+            self.got_data(data as u64, frames, now);
         }
+        result
+    }
+
+    fn got_data(&self, bytes: u64, frames: u64, now: Stamp) {
+        self.w.counters.frame(Dir::In, Kind::Data.metric_index(), frames, bytes);
+        let got = &self.w.counters.payload[Dir::In as usize];
+        got.set(got.get() + bytes.saturating_sub(frames * HEADER_LEN as u64));
+        self.pace.borrow_mut().bytes(now, !self.conf.dialer);
+        self.side.used(self.id, now);
     }
 
     fn within_budget(&self, now: Stamp) -> Result<(), Lost> {
@@ -206,6 +205,9 @@ impl Link {
         if let Some(j) = &mut *self.judge.borrow_mut() {
             if beat.flags.own_stall {
                 j.peer_stalled(now);
+            }
+            if let Some(late) = j.take_lateness() {
+                self.side.late(late);
             }
             if beat.heard_seq != 0 {
                 j.peer_view(now, age);

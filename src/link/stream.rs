@@ -84,7 +84,13 @@ struct Flow {
 }
 
 impl Stream {
-    pub(super) fn new(id: u32, link: Rc<Link>, io: Option<TcpStream>, dialer: bool, now: Stamp) -> Rc<Stream> {
+    pub(super) fn new(
+        id: u32,
+        link: Rc<Link>,
+        io: Option<TcpStream>,
+        dialer: bool,
+        now: Stamp,
+    ) -> Rc<Stream> {
         let initial = link.conf.initial_credit;
         let flow = Flow {
             credit: SendCredit::new(link.conf.peer_credit),

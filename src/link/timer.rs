@@ -112,7 +112,8 @@ impl Link {
     /// Data the kernel saw, in order or not. Pure ACKs do not count: the kernel of a stopped peer sends them.
     fn data_segments(&self) -> u64 {
         use std::os::fd::AsFd;
-        sys::tcp::tcp_info(self.io.as_fd()).map_or(0, |i| i.bytes_received + u64::from(i.rcv_ooopack.unwrap_or(0)))
+        sys::tcp::tcp_info(self.io.as_fd())
+            .map_or(0, |i| i.bytes_received + u64::from(i.rcv_ooopack.unwrap_or(0)))
     }
 
     fn challenge(self: &Rc<Self>, now: Stamp) {

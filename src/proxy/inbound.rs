@@ -89,32 +89,37 @@ pub struct Common {
     pub draining: std::sync::atomic::AtomicBool,
     /// Metrics.
     pub metrics: Arc<Metrics>,
-    pub(crate) groups: Mutex<HashMap<(String, u64), (Arc<AtomicU64>, usize)>>,
+    /// Links by peer.
+    pub groups: Groups,
 }
 
-impl Common {
-    /// The mark of the most recently used link of a peer's process.
-    fn group(&self, node: &str, incarnation: u64) -> Arc<AtomicU64> {
-        let mut g = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let e = g.entry((node.to_owned(), incarnation)).or_default();
-        e.1 += 1;
-        e.0.clone()
+/// Links of the same peer process, over all workers: which of them was used last. It alone holds the short promise.
+#[derive(Default)]
+pub struct Groups(Mutex<HashMap<(String, u64), Group>>);
+
+#[derive(Default)]
+struct Group {
+    mru: Arc<AtomicU64>,
+    links: usize,
+}
+
+impl Groups {
+    fn join(&self, node: &str, incarnation: u64) -> Arc<AtomicU64> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let group = all.entry((node.to_owned(), incarnation)).or_default();
+        group.links += 1;
+        group.mru.clone()
     }
 
     fn leave(&self, node: &str, incarnation: u64) {
-        let mut g = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (node.to_owned(), incarnation);
-        if let Some(e) = g.get_mut(&key) {
-            e.1 -= 1;
-            if e.1 == 0 {
-                g.remove(&key);
+        if let Some(group) = all.get_mut(&key) {
+            group.links -= 1;
+            if group.links == 0 {
+                all.remove(&key);
             }
         }
-    }
-
-    /// For tests and app: an empty table of peers.
-    pub fn no_groups() -> Mutex<HashMap<(String, u64), (Arc<AtomicU64>, usize)>> {
-        Mutex::default()
     }
 }
 
@@ -182,7 +187,14 @@ impl Acceptor {
         Ok(index)
     }
 
-    async fn run(self: Rc<Self>, mut io: TcpStream, hello: Hello, rest: Vec<u8>, index: usize, permit: Permit) {
+    async fn run(
+        self: Rc<Self>,
+        mut io: TcpStream,
+        hello: Hello,
+        rest: Vec<u8>,
+        index: usize,
+        permit: Permit,
+    ) {
         let c = &self.common;
         let (pace, side) = self.side(&hello, index);
         let w = Welcome {
@@ -232,7 +244,7 @@ impl Acceptor {
         let side = Rc::new(InboundSide {
             acceptor: self.clone(),
             inbound,
-            mru: c.group(&hello.node, hello.incarnation),
+            mru: c.groups.join(&hello.node, hello.incarnation),
             id: Cell::new(0),
             idle,
         });
@@ -271,7 +283,11 @@ impl Acceptor {
 
     fn of(&self, index: Option<usize>) -> Vec<Rc<Link>> {
         let links = self.links.borrow();
-        links.values().filter(|(_, i)| index.is_none_or(|x| x == *i)).filter_map(|(l, _)| l.upgrade()).collect()
+        links
+            .values()
+            .filter(|(_, i)| index.is_none_or(|x| x == *i))
+            .filter_map(|(l, _)| l.upgrade())
+            .collect()
     }
 }
 
@@ -326,6 +342,8 @@ impl Side for InboundSide {
 
     fn beat(&self, _link: &Link, _now: Stamp, _beat: &wire::Beat) {}
 
+    fn late(&self, _late: Duration) {}
+
     fn backpressure(&self, _now: Stamp, _active: bool) {}
 
     fn maintenance(&self, _now: Stamp, _duration: Duration) {}
@@ -334,7 +352,7 @@ impl Side for InboundSide {
 
     fn lost(&self, link: &Rc<Link>, _now: Stamp, how: &Lost) {
         self.acceptor.links.borrow_mut().remove(&link.id);
-        self.acceptor.common.leave(&link.peer_node, link.peer_incarnation);
+        self.acceptor.common.groups.leave(&link.peer_node, link.peer_incarnation);
         let _ = self.mru.compare_exchange(link.id, 0, Relaxed, Relaxed);
         if let Lost::Protocol(what) = how {
             self.acceptor.common.metrics.link_error(LinkError::Protocol);
@@ -349,7 +367,12 @@ impl Side for InboundSide {
             stream.refuse(0, "no such inbound on this link");
             return true;
         }
-        tokio::task::spawn_local(carry(link.clone(), stream.clone(), self.inbound.clone(), self.acceptor.clone()));
+        tokio::task::spawn_local(carry(
+            link.clone(),
+            stream.clone(),
+            self.inbound.clone(),
+            self.acceptor.clone(),
+        ));
         true
     }
 
@@ -419,7 +442,9 @@ async fn connect(service: SocketAddr) -> io::Result<TcpStream> {
         socket.bind(SocketAddr::new(FROM.into(), 0))?;
     }
     let wait = Duration::from_secs(5);
-    tokio::time::timeout(wait, socket.connect(service)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    tokio::time::timeout(wait, socket.connect(service))
+        .await
+        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
 #[cfg(test)]

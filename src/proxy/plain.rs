@@ -86,7 +86,12 @@ impl Half {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_in(&mut self, cx: &mut Context<'_>, pool: &Rc<Pool>, src: &mut TcpStream) -> Poll<Result<(), Side>> {
+    fn poll_in(
+        &mut self,
+        cx: &mut Context<'_>,
+        pool: &Rc<Pool>,
+        src: &mut TcpStream,
+    ) -> Poll<Result<(), Side>> {
         ready!(src.poll_read_ready(cx)).map_err(Side::Reader)?;
         let mut block = pool.take();
         let mut buf = ReadBuf::new(&mut block[..BLOCK]);

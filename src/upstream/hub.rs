@@ -48,6 +48,8 @@ pub enum News {
     Maintenance(Duration),
     /// A peer is full, or no longer.
     Backpressure(bool),
+    /// The peer's own loop was late: that explains the silence.
+    PeerStalled,
     /// A peer drains.
     Goaway,
     /// The service refused a stream.
@@ -290,21 +292,32 @@ impl Hub {
 
     /// Latest arrival on any link to the node but `id`.
     pub(super) fn others_heard(&self, key: Key, id: u64) -> Stamp {
-        let here = self.slots.borrow().get(&key).and_then(|s| {
-            s.all.iter().filter(|(i, _)| **i != id).map(|(_, (_, heard))| *heard).max()
-        });
+        let here = self
+            .slots
+            .borrow()
+            .get(&key)
+            .and_then(|s| s.all.iter().filter(|(i, _)| **i != id).map(|(_, (_, heard))| *heard).max());
         here.unwrap_or(Stamp::ZERO).max(self.shared(key).heard_elsewhere(self.w.index))
     }
 
     /// All live links to an endpoint on this worker.
     pub(super) fn links(&self, key: Key) -> Vec<Rc<Link>> {
-        self.slots.borrow().get(&key).map_or_else(Vec::new, |s| s.all.values().map(|(l, _)| l.clone()).collect())
+        self.slots
+            .borrow()
+            .get(&key)
+            .map_or_else(Vec::new, |s| s.all.values().map(|(l, _)| l.clone()).collect())
     }
 
     // === streams ===
 
     /// Opens a stream for an application connection on `link`.
-    pub fn open(&self, key: Key, link: &Rc<Link>, io: TcpStream, first: &[u8]) -> Result<Rc<Stream>, TcpStream> {
+    pub fn open(
+        &self,
+        key: Key,
+        link: &Rc<Link>,
+        io: TcpStream,
+        first: &[u8],
+    ) -> Result<Rc<Stream>, TcpStream> {
         let stream = link.open(&self.ups[key.up].params.remote, io, first)?;
         self.shared(key).connections.fetch_add(1, Relaxed);
         Ok(stream)

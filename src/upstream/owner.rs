@@ -20,7 +20,7 @@ use crate::clock;
 use crate::detector::Output;
 use crate::link::handshake::DialError;
 use crate::link::{Link, Lost};
-use crate::metrics::UpstreamMetrics;
+use crate::metrics::{Gate, UpstreamMetrics};
 use crate::stamp::Stamp;
 use crate::verdict::{Cause, State};
 use crate::worker::Timed;
@@ -89,7 +89,9 @@ impl Owner {
                     ep.link_up(now, link, incarnation);
                 }
                 News::Judged(link, output) => {
-                    self.count(&output);
+                    if let Some(hub) = self.hub.upgrade() {
+                        self.count(&hub, &output);
+                    }
                     ep.link_output(now, link, &output);
                 }
                 News::Lost(link, how) => ep.link_lost(now, link, how),
@@ -100,6 +102,7 @@ impl Owner {
                     self.pressed.set(active);
                     ep.backpressure(now, active);
                 }
+                News::PeerStalled => ep.peer_stalled(),
                 News::Goaway => ep.goaway(now),
                 News::OpenFailed(refused) => ep.open_failed(now, refused),
                 News::Plain(result) => ep.plain_result(now, result),
@@ -108,10 +111,9 @@ impl Owner {
         self.pump(now);
     }
 
-    fn count(&self, output: &Output) {
-        let Output::Active(e) = output else { return };
-        if let Some(late) = e.learned {
-            self.metrics.late(late);
+    fn count(&self, hub: &Hub, output: &Output) {
+        if let Output::Held(gate) = output {
+            hub.process.gate_hold(Gate::from_name(gate.name()));
         }
     }
 
@@ -313,7 +315,8 @@ impl Owner {
     fn probe_port(self: &Rc<Self>) {
         let me = self.clone();
         tokio::task::spawn_local(async move {
-            let got = tokio::time::timeout(Duration::from_millis(250), TcpStream::connect(me.shared.address)).await;
+            let got =
+                tokio::time::timeout(Duration::from_millis(250), TcpStream::connect(me.shared.address)).await;
             let state = match got {
                 Ok(Ok(_)) => PortState::Accepts,
                 Ok(Err(e)) if e.kind() == io::ErrorKind::ConnectionRefused => PortState::Refused,

@@ -72,14 +72,23 @@ impl Side for OutboundSide {
                 "one link is silent while others to the node live: cut");
             link.close(Lost::Cut);
         }
-        self.tell(now, News::Judged(link.id, output.clone()));
+        self.tell(now, News::Judged(link.id, *output));
     }
 
     fn beat(&self, _link: &Link, now: Stamp, beat: &wire::Beat) {
+        if beat.flags.own_stall && self.shared.state() != State::Active {
+            self.tell(now, News::PeerStalled);
+        }
         let said = (beat.vouch, beat.flags.frozen, beat.flags.starved);
         let changed = self.vouched.replace(Some(said)) != Some(said);
         if changed || self.shared.state() != State::Active {
             self.tell(now, News::Vouch(said.0, said.1, said.2));
+        }
+    }
+
+    fn late(&self, late: Duration) {
+        if let Some(hub) = self.hub.upgrade() {
+            hub.metrics[self.key.up].late(late);
         }
     }
 

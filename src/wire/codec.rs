@@ -124,17 +124,19 @@ impl Decoder {
         result
     }
 
+    // Each function below hands its result on as it is: taking an event apart and wrapping it again costs more than
+    // decoding a beat does.
+
+    #[inline]
     fn step<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, WireError> {
-        if let State::Header { have } = self.state {
-            let Some(header) = self.take_header(have, input) else { return Ok(None) };
-            self.state = START;
-            if let Some(event) = self.begin(header, input)? {
-                return Ok(Some(event));
-            }
+        let State::Header { have } = self.state else { return self.proceed(input) };
+        match self.take_header(have, input) {
+            Some(header) => self.begin(header, input),
+            None => Ok(None),
         }
-        self.proceed(input)
     }
 
+    #[inline]
     fn take_header(&mut self, have: u8, input: &mut &[u8]) -> Option<Header> {
         if have == 0
             && let Some((head, rest)) = input.split_first_chunk()
@@ -153,17 +155,25 @@ impl Decoder {
         None
     }
 
-    /// Checks all that a header alone can show. Gives the event if the frame needs no more than `input` has.
+    /// Checks all that a header alone can show, then goes on with the payload.
+    #[inline]
     fn begin<'a>(&mut self, header: Header, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, WireError> {
         let Header { len, stream, .. } = header;
+        self.state = START;
         match Kind::from_code(header.kind) {
-            Some(Kind::Data) => self.begin_data(stream, len),
+            Some(Kind::Data) => self.begin_data(stream, len, input),
             Some(kind) => self.begin_control(kind, stream, len, input),
-            None => self.begin_skip(header.kind, len),
+            None => self.begin_skip(header.kind, len, input),
         }
     }
 
-    fn begin_data<'a>(&mut self, stream: u32, len: u32) -> Result<Option<Event<'a>>, WireError> {
+    #[inline]
+    fn begin_data<'a>(
+        &mut self,
+        stream: u32,
+        len: u32,
+        input: &mut &'a [u8],
+    ) -> Result<Option<Event<'a>>, WireError> {
         if stream == 0 {
             return Err(WireError::WrongStream { kind: Kind::Data, stream });
         }
@@ -174,9 +184,10 @@ impl Decoder {
             return Ok(Some(Event::Data { stream, bytes: &[], first: true, last: true }));
         }
         self.state = State::Data { stream, left: len, first: true };
-        Ok(None)
+        self.proceed(input)
     }
 
+    #[inline]
     fn begin_control<'a>(
         &mut self,
         kind: Kind,
@@ -196,13 +207,18 @@ impl Decoder {
         }
         if let Some((payload, rest)) = input.split_at_checked(len as usize) {
             *input = rest;
-            return Ok(load::frame(kind, stream, payload)?.map(Event::Frame));
+            return load::control(kind, stream, payload);
         }
         self.state = State::Control { kind, len, stream };
-        Ok(None)
+        self.proceed(input)
     }
 
-    fn begin_skip<'a>(&mut self, kind: u8, len: u32) -> Result<Option<Event<'a>>, WireError> {
+    fn begin_skip<'a>(
+        &mut self,
+        kind: u8,
+        len: u32,
+        input: &mut &'a [u8],
+    ) -> Result<Option<Event<'a>>, WireError> {
         if len > self.limits.max_skip {
             return Err(WireError::SkipTooLong { kind, len, max: self.limits.max_skip });
         }
@@ -210,10 +226,11 @@ impl Decoder {
             return Ok(Some(Event::Skipped { kind, len }));
         }
         self.state = State::Skip { kind, len, left: len };
-        Ok(None)
+        self.proceed(input)
     }
 
     /// Goes on inside a frame.
+    #[inline]
     fn proceed<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, WireError> {
         match self.state {
             State::Failed(error) => Err(error),
@@ -250,7 +267,7 @@ impl Decoder {
         }
         self.state = START;
         let payload = std::mem::take(&mut self.held);
-        Ok(load::frame(kind, stream, &payload)?.map(Event::Frame))
+        load::control(kind, stream, &payload)
     }
 
     /// Inside a DATA payload: its stream and the bytes to come, at least 1. If no byte of it is in the input any
@@ -285,6 +302,7 @@ impl Decoder {
 }
 
 /// Takes up to `n` bytes from the front.
+#[inline]
 fn take<'a>(input: &mut &'a [u8], n: usize) -> &'a [u8] {
     let (piece, rest) = input.split_at(n.min(input.len()));
     *input = rest;

@@ -1,6 +1,7 @@
 //! Pure: no IO, no clock. Payloads to frames. Lengths were checked against the kind's [`Rule`](super::kind::Rule)
 //! before; bytes behind the known fields belong to later versions and are ignored.
 
+use super::codec::Event;
 use super::error::WireError;
 use super::frame::{
     Backpressure, Beat, BeatFlags, Frame, Hello, Kind, Maintenance, RefuseCode, ResetReason, Welcome,
@@ -8,10 +9,10 @@ use super::frame::{
 use super::kind::{BEAT_LEN, NAME_CAP, REASON_CAP, TEXT_CAP};
 use crate::verdict::Vouch;
 
-/// Reads the payload of a control frame; `None` for [`Kind::Data`], which is no control frame.
-pub(super) fn frame(kind: Kind, stream: u32, payload: &[u8]) -> Result<Option<Frame>, WireError> {
+/// Reads the payload of a control frame; gives nothing for [`Kind::Data`], which is no control frame.
+pub(super) fn control<'a>(kind: Kind, stream: u32, payload: &[u8]) -> Result<Option<Event<'a>>, WireError> {
     let mut fields = Fields { kind, len: payload.len() as u32, rest: payload };
-    Ok(Some(match kind {
+    Ok(Some(Event::Frame(match kind {
         Kind::Beat => Frame::Beat(fields.beat()?),
         Kind::Credit => Frame::Credit { stream, bytes: fields.u32()? },
         Kind::Fin => Frame::Fin { stream },
@@ -30,7 +31,7 @@ pub(super) fn frame(kind: Kind, stream: u32, payload: &[u8]) -> Result<Option<Fr
             Frame::Refuse { code: RefuseCode::from_code(fields.u16()?), text: fields.text(TEXT_CAP)? }
         }
         Kind::Data => return Ok(None),
-    }))
+    })))
 }
 
 impl RefuseCode {

@@ -24,8 +24,7 @@ impl Pool {
 
     /// A block; its content is arbitrary.
     pub fn take(self: &Rc<Pool>) -> Block {
-        let mem =
-            self.free.borrow_mut().pop().unwrap_or_else(|| vec![0; BLOCK + PAGE].into_boxed_slice());
+        let mem = self.free.borrow_mut().pop().unwrap_or_else(|| vec![0; BLOCK + PAGE].into_boxed_slice());
         // Payload on a page boundary: a copy to 8-16 bytes past the source's page offset is 10-30 times slower
         // on the processors this was measured on.
         let base = mem.as_ptr().align_offset(PAGE).min(PAGE);
