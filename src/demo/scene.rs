@@ -16,6 +16,8 @@ use crate::clock;
 
 /// Everything must be up within this.
 const START_LIMIT: Duration = Duration::from_secs(15);
+/// A link that was refused once is tried again after up to 30 s.
+const LINK_LIMIT: Duration = Duration::from_secs(45);
 
 /// One service and its sidecar.
 #[derive(Debug)]
@@ -89,9 +91,14 @@ impl Scene {
             scene.start_service(i)?;
             scene.start_sidecar(i).await?;
         }
+        // A client's sidecar that finds no link port remembers that for half a minute.
+        let deadline = clock::now() + START_LIMIT;
+        for pod in &scene.pods {
+            scene.until(&pod.name, pod.netns.as_deref(), pod.admin, deadline, &pod.sidecar).await?;
+        }
         let client = scene.program.command(None, &["", "run", "-c", &scene.config_path("client")]);
         scene.client.replace(Some(scene.spawn(client, "client")?));
-        scene.until_ready().await?;
+        scene.until_linked().await?;
         Ok(scene)
     }
 
@@ -144,11 +151,8 @@ impl Scene {
         Ok(())
     }
 
-    async fn until_ready(&self) -> io::Result<()> {
-        let deadline = clock::now() + START_LIMIT;
-        for pod in &self.pods {
-            self.until(&pod.name, pod.netns.as_deref(), pod.admin, deadline, &pod.sidecar).await?;
-        }
+    async fn until_linked(&self) -> io::Result<()> {
+        let deadline = clock::now() + LINK_LIMIT;
         self.until("client", None, self.admin, deadline, &self.client).await?;
         loop {
             let rows = events::status(self.admin, config::UPSTREAM).await.map_err(io::Error::other)?;
