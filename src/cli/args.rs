@@ -35,7 +35,10 @@ pub enum Command {
     #[command(after_help = CHECK_HELP)]
     Check(Check),
     /// Show the whole scene on this machine: services, sidecars, traffic, faults.
-    Demo(Demo),
+    Demo(crate::demo::Args),
+    /// What the demo runs itself with.
+    #[command(flatten)]
+    DemoInner(crate::demo::Inner),
     /// Show upstreams and endpoints: score, state, cause.
     #[command(after_help = STATUS_HELP)]
     Status(Status),
@@ -151,59 +154,6 @@ pub enum ConfigCommand {
     Defaults,
 }
 
-/// `demo`.
-#[derive(Clone, Debug, Args)]
-pub struct Demo {
-    /// Run unattended for this long, such as 20s; without it the view is live.
-    #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
-    pub for_: Option<Duration>,
-    /// Faults, in this order, separated by commas.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub faults: Vec<String>,
-    /// Times the list is run through.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub repeat: u32,
-    /// Random gaps between requests, such as 5ms..20ms.
-    #[arg(long, value_name = "MIN..MAX", value_parser = gap)]
-    pub gap: Option<(Duration, Duration)>,
-    /// Requests per second instead of random gaps.
-    #[arg(long, value_name = "N", conflicts_with = "gap", value_parser = rate)]
-    pub rate: Option<f64>,
-    /// Services, each behind a sidecar of its own.
-    #[arg(long, default_value_t = 3, value_parser = services)]
-    pub services: usize,
-    /// Seed of the random moments.
-    #[arg(long)]
-    pub seed: Option<u64>,
-    /// One JSON report on stdout, progress on stderr.
-    #[arg(long)]
-    pub json: bool,
-    /// No progress.
-    #[arg(long)]
-    pub quiet: bool,
-}
-
-/// Reads "5ms..20ms".
-fn gap(text: &str) -> Result<(Duration, Duration), String> {
-    let (min, max) = text.split_once("..").ok_or("write it as MIN..MAX, such as 5ms..20ms")?;
-    let read = |t: &str| humantime::parse_duration(t.trim()).map_err(|e| format!("{t:?}: {e}"));
-    let (min, max) = (read(min)?, read(max)?);
-    if min.is_zero() || max < min || max > Duration::from_secs(60) {
-        return Err("0 < MIN <= MAX <= 60s".to_owned());
-    }
-    Ok((min, max))
-}
-
-fn rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse::<f64>().map_err(|e| e.to_string())?;
-    if (0.1..=1_000_000.0).contains(&rate) { Ok(rate) } else { Err("0.1 to 1000000".to_owned()) }
-}
-
-fn services(text: &str) -> Result<usize, String> {
-    let services = text.parse::<usize>().map_err(|e| e.to_string())?;
-    if (1..=9).contains(&services) { Ok(services) } else { Err("1 to 9".to_owned()) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,16 +162,6 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn gaps() {
-        let ms = Duration::from_millis;
-        assert_eq!(gap("5ms..20ms"), Ok((ms(5), ms(20))));
-        assert_eq!(gap("5ms .. 5ms"), Ok((ms(5), ms(5))));
-        for bad in ["", "5ms", "..", "5..20", "0s..1s", "20ms..5ms", "1s..2h"] {
-            assert!(gap(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

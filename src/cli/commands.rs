@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::args::{Command, ConfigCommand, Demo, Healthcheck, Maintenance, Status};
+use super::args::{Command, ConfigCommand, Healthcheck, Maintenance, Status};
 use super::{CONFIG, RUNTIME, complain, environment, logging, print};
 use crate::admin::client;
 use crate::config::{self, Config, Warning};
@@ -12,7 +12,8 @@ pub(super) fn run(command: Command) -> ExitCode {
     match command {
         Command::Run(args) => sidecar(&args.config),
         Command::Check(args) => check(&args.file),
-        Command::Demo(args) => demo(args),
+        Command::Demo(args) => crate::demo::run(args),
+        Command::DemoInner(inner) => crate::demo::run_inner(&inner),
         Command::Status(args) => status(args),
         Command::Maintenance(args) => maintenance(args),
         Command::Healthcheck(args) => healthcheck(args),
@@ -73,11 +74,6 @@ fn app(config: Config, log: logging::LogHandle) -> ExitCode {
             ExitCode::from(RUNTIME)
         }
     }
-}
-
-fn demo(_: Demo) -> ExitCode {
-    complain("demo\n");
-    ExitCode::from(RUNTIME)
 }
 
 fn status(a: Status) -> ExitCode {

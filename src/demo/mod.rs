@@ -1,1 +1,154 @@
-//! demo (see lib.rs).
+//! `sidebeat demo`: the whole scene on this machine with real processes, and faults to watch it by.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::LocalSet;
+
+pub mod args;
+pub mod child;
+pub mod conduct;
+pub mod config;
+pub mod events;
+pub mod faults;
+pub mod http;
+pub mod keys;
+pub mod ledger;
+pub mod live;
+pub mod load;
+pub mod net;
+pub mod noise;
+pub mod report;
+pub mod rng;
+pub mod scene;
+pub mod service;
+pub mod unattended;
+pub mod view;
+
+pub use args::Args;
+pub use child::{Inner, run as run_inner};
+
+use crate::clock;
+use child::Program;
+use conduct::Stage;
+
+/// Runs the demo. Children are this program again: the command line must know [`Inner`].
+pub fn run(args: Args) -> ExitCode {
+    match start(args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("sidebeat demo: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+pub(crate) fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+fn start(mut args: Args) -> io::Result<bool> {
+    let unattended = args.json || args.for_.is_some() || args.faults.is_some();
+    let interactive = !unattended && io::stdout().is_terminal() && io::stdin().is_terminal();
+    if !interactive && !args.json && args.for_.is_none() && args.faults.is_none() {
+        args.for_ = Some(Duration::from_secs(20));
+    }
+    let mut notes = Vec::new();
+    let wants_net = interactive || unattended::list(&args).iter().any(|k| k.needs_net());
+    if wants_net && !args.inside {
+        match net::possible() {
+            // Comes back only if it failed.
+            Ok(way) => return Err(move_inside(way)),
+            Err(e) => notes.push(format!("cut needs a network namespace, which is not to be had here: {e}")),
+        }
+    }
+    for note in &notes {
+        eprintln!("{note}");
+    }
+    let rt = runtime()?;
+    LocalSet::new().block_on(&rt, async {
+        tokio::select! {
+            done = perform(args, interactive, notes) => done,
+            () = interrupted() => Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted")),
+        }
+    })
+}
+
+/// Becomes the same demo in a user and network namespace of its own.
+fn move_inside(way: &[&str]) -> io::Error {
+    let exe = match std::env::current_exe() {
+        Ok(exe) => exe,
+        Err(e) => return e,
+    };
+    let argv: Vec<OsString> = std::env::args_os().skip(1).collect();
+    Command::new("unshare").args(way).arg(exe).args(argv).arg("--inside").exec()
+}
+
+async fn interrupted() {
+    let wait = |kind: SignalKind| async move {
+        match signal(kind) {
+            Ok(mut s) => {
+                s.recv().await;
+            }
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = wait(SignalKind::interrupt()) => {}
+        () = wait(SignalKind::terminate()) => {}
+        () = wait(SignalKind::hangup()) => {}
+    }
+}
+
+async fn perform(args: Args, interactive: bool, mut notes: Vec<String>) -> io::Result<bool> {
+    let program = Program::this()?;
+    let network = match args.inside {
+        true => Some(net::Net::build(&program, usize::from(args.services))?),
+        false => None,
+    };
+    let place = if network.is_some() { "network namespaces ready, " } else { "" };
+    eprintln!("{place}starting {} services, each with its sidecar ...", args.services);
+    let known = notes.len();
+    let scene = scene::Scene::start(&args, network, program, &mut notes).await?;
+    for note in &notes[known..] {
+        eprintln!("{note}");
+    }
+    let seed = args.seed.unwrap_or_else(|| clock::now().as_nanos());
+    let log = Rc::new(events::Log::default());
+    tokio::task::spawn_local(events::follow(scene.admin, log.clone()));
+    let shape = load::Shape {
+        to: scene.listen,
+        services: scene.pods.len(),
+        rate: args.rate,
+        gap: args.gap,
+        seed: seed.rotate_left(17),
+    };
+    let load = load::Load::start(shape)?;
+    let noise = noise::Noise::start()?;
+    let stage = Stage {
+        scene,
+        log,
+        load,
+        hold: args.hold,
+        begin: clock::now(),
+        spans: Default::default(),
+        busy: Default::default(),
+    };
+    if interactive {
+        let stage = Rc::new(stage);
+        return live::run(stage, notes).await.map(|()| true);
+    }
+    eprintln!("all links are up; seed {seed}");
+    let report = unattended::run(&stage, &args, seed, &noise, notes).await;
+    match args.json {
+        true => println!("{}", serde_json::to_string(&report).map_err(io::Error::other)?),
+        false => println!("{}", report.text()),
+    }
+    Ok(report.met())
+}

@@ -3,11 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::outq::{MAX_SLICES, OutQueue};
@@ -52,7 +54,7 @@ pub struct Link {
     pub peer_incarnation: u64,
     pub(super) conf: LinkConf,
     pub(super) w: Rc<Worker>,
-    pub(super) io: TcpStream,
+    pub(super) io: RefCell<TcpStream>,
     pub(super) side: Rc<dyn Side>,
     pub(super) out: RefCell<OutQueue>,
     pub(super) decoder: RefCell<Decoder>,
@@ -161,7 +163,7 @@ impl Link {
             waker: RefCell::default(),
             buffered: Cell::new(0),
             w,
-            io,
+            io: RefCell::new(io),
             side,
             conf,
         });
@@ -183,7 +185,7 @@ impl Link {
         self.out.borrow_mut().clear();
         if how != Lost::Fin && how != Lost::Goaway {
             // Nothing we still owe may linger in the kernel of a link that is known to be broken.
-            let _ = socket2::SockRef::from(&self.io).set_linger(Some(Duration::ZERO));
+            let _ = socket2::SockRef::from(&*self.io.borrow()).set_linger(Some(Duration::ZERO));
         }
         let side = self.side.clone();
         side.lost(&self, clock::now(), &how);
@@ -208,45 +210,36 @@ impl Link {
 
     // === reading ===
 
-    /// Reads until the socket is empty, at most a few times: other tasks have their turn too.
+    /// Reads until the socket is empty, at most a few times: other tasks have their turn too. Ends with the waker
+    /// registered, or with the task woken.
     fn poll_read(self: &Rc<Self>, cx: &mut Context<'_>) {
         for _ in 0..4 {
-            match self.io.poll_read_ready(cx) {
+            let n = match self.poll_read_once(cx) {
                 Poll::Pending => return,
+                Poll::Ready(Ok(0)) => {
+                    return self.close(if self.goaway.get() { Lost::Goaway } else { Lost::Fin });
+                }
+                Poll::Ready(Ok(n)) => n,
                 Poll::Ready(Err(e)) => return self.close(io_lost(&e)),
-                Poll::Ready(Ok(())) => {}
+            };
+            let now = clock::now();
+            let w = self.w.clone();
+            let scratch = w.scratch.borrow();
+            if let Err(how) = self.take_bytes(&scratch[..n], now) {
+                return self.close(how);
             }
-            if !self.read_once() {
-                return;
-            }
+            drop(scratch);
+            self.reschedule();
         }
         cx.waker().wake_by_ref();
     }
 
-    /// One read, decoded and passed on. False if the socket was empty or the link ended.
-    fn read_once(self: &Rc<Self>) -> bool {
-        let w = self.w.clone();
-        let mut scratch = w.scratch.borrow_mut();
-        let n = match self.io.try_read(&mut scratch) {
-            Ok(0) => {
-                self.close(if self.goaway.get() { Lost::Goaway } else { Lost::Fin });
-                return false;
-            }
-            Ok(n) => n,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return false,
-            Err(e) => {
-                self.close(io_lost(&e));
-                return false;
-            }
-        };
-        let now = clock::now();
-        if let Err(how) = self.take_bytes(&scratch[..n], now) {
-            self.close(how);
-            return false;
-        }
-        drop(scratch);
-        self.reschedule();
-        n > 0
+    /// A short read tells the runtime that the socket is empty: no second call only to hear EAGAIN.
+    fn poll_read_once(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut scratch = self.w.scratch.borrow_mut();
+        let mut buf = ReadBuf::new(&mut scratch[..]);
+        ready!(Pin::new(&mut *self.io.borrow_mut()).poll_read(cx, &mut buf))?;
+        Poll::Ready(Ok(buf.filled().len()))
     }
 
     /// Reads whatever the kernel holds, whether or not the runtime knows of it yet: judging needs the time *before*
@@ -255,7 +248,8 @@ impl Link {
         let w = self.w.clone();
         for _ in 0..16 {
             let Ok(mut scratch) = w.scratch.try_borrow_mut() else { return };
-            let got = rustix::net::recv(&self.io, &mut scratch[..], rustix::net::RecvFlags::DONTWAIT);
+            let got =
+                rustix::net::recv(&*self.io.borrow(), &mut scratch[..], rustix::net::RecvFlags::DONTWAIT);
             let Ok((n, _)) = got else { return };
             if n == 0 {
                 // The task sees the end itself; its readiness is still set.
@@ -283,7 +277,7 @@ impl Link {
                 Ok(false) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.note_stuck();
-                    match self.io.poll_write_ready(cx) {
+                    match self.io.borrow().poll_write_ready(cx) {
                         Poll::Pending => return,
                         Poll::Ready(Ok(())) => {}
                         Poll::Ready(Err(e)) => return self.close(io_lost(&e)),
@@ -298,7 +292,7 @@ impl Link {
         let mut out = self.out.borrow_mut();
         let mut iov = [IoSlice::new(&[]); MAX_SLICES];
         let n = out.slices(&mut iov);
-        let wrote = self.io.try_write_vectored(&iov[..n])?;
+        let wrote = self.io.borrow().try_write_vectored(&iov[..n])?;
         Ok(out.advance(wrote))
     }
 

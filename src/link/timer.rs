@@ -101,7 +101,7 @@ impl Link {
     }
 
     fn judge_facts(&self) -> Facts {
-        let bytes = rustix::io::ioctl_fionread(&self.io).unwrap_or(0);
+        let bytes = rustix::io::ioctl_fionread(&*self.io.borrow()).unwrap_or(0);
         let segments = self.data_segments();
         Facts {
             unread: bytes > 0 || segments > self.segments_at_doubt.get(),
@@ -112,7 +112,7 @@ impl Link {
     /// Data the kernel saw, in order or not. Pure ACKs do not count: the kernel of a stopped peer sends them.
     fn data_segments(&self) -> u64 {
         use std::os::fd::AsFd;
-        sys::tcp::tcp_info(self.io.as_fd())
+        sys::tcp::tcp_info(self.io.borrow().as_fd())
             .map_or(0, |i| i.bytes_received + u64::from(i.rcv_ooopack.unwrap_or(0)))
     }
 

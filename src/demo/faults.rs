@@ -1,0 +1,342 @@
+//! Pure: no IO, no clock. The kinds of faults, what each must lead to, and how a fault is judged by the
+//! transitions that the client's sidecar reported.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::events::Event;
+use crate::stamp::Stamp;
+use crate::verdict::State;
+
+/// A fault of the contract's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// SIGKILL of the service; it is started again after the hold.
+    Kill,
+    /// SIGSTOP of the service, SIGCONT after the hold.
+    Hang,
+    /// SIGKILL of the service's sidecar; it is started again after the hold.
+    KillSidecar,
+    /// SIGSTOP of the service's sidecar.
+    HangSidecar,
+    /// SIGSTOP of the client's sidecar for 2 s: nobody else is at fault.
+    HangObserver,
+    /// Black hole in both directions.
+    Cut,
+    /// Black hole towards the observer.
+    CutIn,
+    /// Black hole away from the observer.
+    CutOut,
+    /// 500 ms SIGSTOP pulse of the service.
+    Pause,
+    /// The same pulse, announced to the service's sidecar first.
+    Notice,
+    /// A client that asks for a large answer and does not read it.
+    Saturate,
+    /// SIGTERM of the service and an immediate start.
+    Restart,
+}
+
+/// What a fault must lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// FAILED, and healed afterwards.
+    Failed,
+    /// At least SUSPECT, and healed afterwards: the service's process cannot be seen by its sidecar.
+    Suspect,
+    /// Never FAILED.
+    NotFailed,
+    /// Whatever it was, healed afterwards.
+    Healed,
+}
+
+impl Expected {
+    /// Word in the report.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Expected::Failed => "failed",
+            Expected::Suspect => "suspect",
+            Expected::NotFailed => "not failed",
+            Expected::Healed => "healed",
+        }
+    }
+}
+
+impl Kind {
+    /// All kinds in the contract's order.
+    pub const ALL: [Kind; 12] = [
+        Kind::Kill,
+        Kind::Hang,
+        Kind::KillSidecar,
+        Kind::HangSidecar,
+        Kind::HangObserver,
+        Kind::Cut,
+        Kind::CutIn,
+        Kind::CutOut,
+        Kind::Pause,
+        Kind::Notice,
+        Kind::Saturate,
+        Kind::Restart,
+    ];
+
+    /// Name on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Kill => "kill",
+            Kind::Hang => "hang",
+            Kind::KillSidecar => "kill-sidecar",
+            Kind::HangSidecar => "hang-sidecar",
+            Kind::HangObserver => "hang-observer",
+            Kind::Cut => "cut",
+            Kind::CutIn => "cut-in",
+            Kind::CutOut => "cut-out",
+            Kind::Pause => "pause",
+            Kind::Notice => "notice",
+            Kind::Saturate => "saturate",
+            Kind::Restart => "restart",
+        }
+    }
+
+    /// Needs a network that can be cut.
+    pub const fn needs_net(self) -> bool {
+        matches!(self, Kind::Cut | Kind::CutIn | Kind::CutOut)
+    }
+
+    /// What must follow. `pid_seen`: the sidecar can see the service's process.
+    pub const fn expected(self, pid_seen: bool) -> Expected {
+        match self {
+            Kind::Hang | Kind::Pause if !pid_seen => Expected::Suspect,
+            Kind::HangObserver | Kind::Notice | Kind::Saturate => Expected::NotFailed,
+            Kind::Restart => Expected::Healed,
+            _ => Expected::Failed,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Kind, String> {
+        Kind::ALL.into_iter().find(|k| k.name() == text).ok_or_else(|| {
+            let names: Vec<_> = Kind::ALL.iter().map(|k| k.name()).collect();
+            format!("expected one of {}", names.join(", "))
+        })
+    }
+}
+
+/// When a fault began and ended, and whom it hit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// Address of the endpoint; None where no endpoint is at fault.
+    pub endpoint: Option<String>,
+    /// Right before the fault was injected.
+    pub at: Stamp,
+    /// When it was undone.
+    pub end: Stamp,
+    /// When the demo went on: transitions up to here belong to the fault.
+    pub settled: Stamp,
+}
+
+impl Span {
+    fn covers(&self, e: &Event) -> bool {
+        let same = self.endpoint.as_deref().is_none_or(|mine| mine == e.endpoint);
+        same && e.at() >= self.at && e.at() <= self.settled
+    }
+}
+
+/// What the observer saw of a fault. Times in ms.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Fault to leaving ACTIVE.
+    pub suspected_ms: Option<f64>,
+    /// Fault to FAILED.
+    pub detected_ms: Option<f64>,
+    /// Last sign of life to FAILED, as the observer says.
+    pub from_silence_ms: Option<f64>,
+    /// Cause at FAILED, else at SUSPECT.
+    pub first_cause: Option<String>,
+    /// The most refined cause before healing.
+    pub cause: Option<String>,
+    /// Goes on without its sidecar.
+    pub plain: bool,
+    /// End of the fault to ACTIVE; zero if it was back before; None if it never left or never came back.
+    pub healed_ms: Option<f64>,
+    /// ACTIVE (again) at the end.
+    pub healed: bool,
+}
+
+/// The transitions that belong to a fault.
+pub fn during<'a>(events: &'a [Event], span: &Span) -> impl Iterator<Item = &'a Event> {
+    events.iter().filter(|e| span.covers(e))
+}
+
+/// Reads what `events` say about a fault.
+pub fn seen(events: &[Event], span: &Span) -> Seen {
+    let mut out = Seen { healed: true, ..Seen::default() };
+    let mut bad = 0_usize;
+    let mut left_at: Option<Stamp> = None;
+    for e in during(events, span) {
+        match e.to {
+            State::Active => note_active(&mut out, e, span, &mut left_at),
+            _ => {
+                bad += 1;
+                left_at = Some(e.at());
+                out.healed = false;
+                note_bad(&mut out, e, span, bad == 1);
+            }
+        }
+    }
+    out
+}
+
+fn note_active(out: &mut Seen, e: &Event, span: &Span, left_at: &mut Option<Stamp>) {
+    if e.cause == "sidecar_lost" {
+        out.plain = true;
+        out.cause = Some(e.cause.clone());
+        out.first_cause.get_or_insert_with(|| e.cause.clone());
+    }
+    if left_at.take().is_some() {
+        out.healed = true;
+        out.healed_ms = Some(e.at().millis_since(span.end).max(0.0));
+    }
+}
+
+fn note_bad(out: &mut Seen, e: &Event, span: &Span, first: bool) {
+    let ms = e.at().millis_since(span.at);
+    out.suspected_ms.get_or_insert(ms);
+    if e.to == State::Failed && out.detected_ms.is_none() {
+        out.detected_ms = Some(ms);
+        out.from_silence_ms = e.silence_ms;
+        out.first_cause = Some(e.cause.clone());
+    } else if first {
+        out.first_cause = Some(e.cause.clone());
+    }
+    // What comes after the end (a restarted sidecar greeting, for one) does not say why it failed.
+    if (e.at() <= span.end || out.cause.is_none()) && e.cause != "none" {
+        out.cause = Some(e.cause.clone());
+    }
+}
+
+/// Whether a fault met its expectation.
+pub fn met(kind: Kind, expected: Expected, seen: &Seen) -> bool {
+    let reached = match expected {
+        Expected::Failed => seen.detected_ms.is_some() || (kind == Kind::KillSidecar && seen.plain),
+        Expected::Suspect => seen.suspected_ms.is_some(),
+        Expected::NotFailed => seen.detected_ms.is_none(),
+        Expected::Healed => true,
+    };
+    reached && seen.healed
+}
+
+/// FAILED transitions that no fault explains: outside of every fault's span, on another endpoint, or under a
+/// fault which must not fail anything.
+pub fn mistakes<'a>(events: &'a [Event], faults: &[(Expected, Span)]) -> Vec<&'a Event> {
+    let excused = |e: &Event| faults.iter().any(|(x, span)| *x != Expected::NotFailed && span.covers(e));
+    events.iter().filter(|e| e.to == State::Failed && e.from != State::Failed && !excused(e)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(ms: u64, from: State, to: State, cause: &str) -> Event {
+        Event {
+            mono_ns: ms * 1_000_000,
+            endpoint: "a:1".into(),
+            from,
+            to,
+            cause: cause.into(),
+            silence_ms: Some(25.0),
+            ..Event::default()
+        }
+    }
+
+    fn span(at: u64, end: u64, settled: u64) -> Span {
+        Span {
+            endpoint: Some("a:1".into()),
+            at: Stamp::from_millis(at),
+            end: Stamp::from_millis(end),
+            settled: Stamp::from_millis(settled),
+        }
+    }
+
+    use State::{Active, Failed, Suspect};
+
+    #[test]
+    fn names_round_trip() {
+        assert!(!Kind::ALL.is_empty());
+        for k in Kind::ALL {
+            assert_eq!(k.name().parse::<Kind>(), Ok(k));
+        }
+        assert!("explode".parse::<Kind>().unwrap_err().contains("kill-sidecar"));
+    }
+
+    #[test]
+    fn a_black_hole_is_read_with_its_refined_cause() {
+        let events = [
+            event(90, Active, Suspect, "silent"), // before the fault
+            event(95, Suspect, Active, "none"),
+            event(122, Active, Suspect, "silent"),
+            event(130, Suspect, Failed, "silent"),
+            event(160, Failed, Failed, "blackhole"),
+            event(1380, Failed, Active, "none"),
+        ];
+        let s = seen(&events, &span(100, 1300, 1400));
+        assert_eq!((s.suspected_ms, s.detected_ms), (Some(22.0), Some(30.0)));
+        assert_eq!(s.first_cause.as_deref(), Some("silent"));
+        assert_eq!(s.cause.as_deref(), Some("blackhole"));
+        assert_eq!((s.healed_ms, s.healed), (Some(80.0), true));
+        assert!(met(Kind::Cut, Expected::Failed, &s));
+        assert!(!met(Kind::Notice, Expected::NotFailed, &s));
+    }
+
+    #[test]
+    fn unhealed_does_not_meet() {
+        let s = seen(&[event(101, Active, Failed, "crash")], &span(100, 200, 300));
+        assert_eq!((s.healed, s.healed_ms), (false, None));
+        assert!(!met(Kind::Kill, Expected::Failed, &s));
+    }
+
+    #[test]
+    fn a_lost_sidecar_may_go_on_plain() {
+        let events = [event(101, Active, Suspect, "silent"), event(103, Suspect, Active, "sidecar_lost")];
+        let s = seen(&events, &span(100, 200, 300));
+        assert!(s.plain && s.healed && s.detected_ms.is_none());
+        assert_eq!((s.healed_ms, s.cause.as_deref()), (Some(0.0), Some("sidecar_lost")));
+        assert!(met(Kind::KillSidecar, Expected::Failed, &s));
+        assert!(!met(Kind::Kill, Expected::Failed, &s));
+    }
+
+    #[test]
+    fn nothing_seen_is_fine_only_where_nothing_is_expected() {
+        let s = seen(&[], &span(100, 200, 300));
+        assert!(met(Kind::Saturate, Expected::NotFailed, &s));
+        assert!(!met(Kind::Hang, Expected::Suspect, &s));
+        assert_eq!(s.healed_ms, None);
+    }
+
+    #[test]
+    fn only_unexplained_failures_are_mistakes() {
+        let events = [
+            event(50, Active, Failed, "silent"),
+            event(130, Suspect, Failed, "silent"),
+            event(140, Failed, Failed, "blackhole"),
+            event(530, Active, Failed, "silent"),
+        ];
+        let faults = [(Expected::Failed, span(100, 300, 400)), (Expected::NotFailed, span(500, 600, 700))];
+        let wrong: Vec<_> = mistakes(&events, &faults).iter().map(|e| e.mono_ns / 1_000_000).collect();
+        assert_eq!(wrong, [50, 530]);
+    }
+
+    #[test]
+    fn without_pid_access_a_hang_need_only_be_suspected() {
+        assert_eq!(Kind::Hang.expected(true), Expected::Failed);
+        assert_eq!(Kind::Hang.expected(false), Expected::Suspect);
+        assert_eq!(Kind::Kill.expected(false), Expected::Failed);
+    }
+}
