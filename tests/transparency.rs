@@ -10,6 +10,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use sidebeat::clock;
+use socket2::SockRef;
 use support::pair::{Mode, Pair, Setup};
 use support::rng::{Rng, Sum};
 use support::service::{
@@ -34,6 +35,7 @@ in_every_mode!(
     a_reset_by_the_service_is_a_reset_at_the_client,
     an_end_is_an_end_and_no_reset,
     bytes_before_an_end_are_never_lost,
+    a_slow_service_gets_all_of_a_client_that_is_gone,
     bulk_both_ways_at_once_arrives_unchanged,
     short_connections_leave_nothing_behind,
     many_connections_at_once,
@@ -160,6 +162,37 @@ fn bytes_before_an_end_are_never_lost(mode: Mode) {
         let said = send_random(&mut client, n, len).unwrap();
         drop(client);
         assert_eq!(told.recv_timeout(HANG).unwrap(), said, "connection {n}");
+    }
+    pair.finish();
+}
+
+/// The client ends both directions long before the service has read what it sent.
+fn a_slow_service_gets_all_of_a_client_that_is_gone(mode: Mode) {
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let (service, told) = telling(move |mut stream| {
+        // A small buffer: most of it waits in the sidecars.
+        SockRef::from(&stream).set_recv_buffer_size(32 * 1024).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        wait.lock().unwrap().recv_timeout(HANG).unwrap();
+        receive_all(&mut stream).map_err(|e| e.kind())
+    });
+    let pair = start(&service, mode);
+    for n in 0..20 {
+        let mut client = connect(pair.addr);
+        let said = send_random(&mut client, n, 200_000).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(receive_all(&mut client).unwrap(), Sum::default());
+        drop(client);
+        // Time for the near side to be done with it.
+        eventually(HANG, "the near side is done", || {
+            let active = pair.near.metric("sidebeat_connections_active", &[]);
+            let done = active == Some(0.0) || mode == Mode::Plain;
+            if done { Ok(()) } else { Err(format!("{active:?} active")) }
+        });
+        support::pause();
+        go.send(()).unwrap();
+        assert_eq!(told.recv_timeout(HANG).unwrap(), Ok(said), "connection {n}");
     }
     pair.finish();
 }
