@@ -216,7 +216,8 @@ impl Link {
                 Poll::Ready(Err(e)) => return self.close(io_lost(&e)),
                 Poll::Ready(Ok(())) => {}
             }
-            if !self.read_once() {
+            // An empty socket goes round once more: only the poll that finds it empty leaves a waker there.
+            if !self.read_once() && self.lost.borrow().is_some() {
                 return;
             }
         }
