@@ -257,7 +257,9 @@ async fn watch_service(
             *inbound.explain.lock().unwrap_or_else(PoisonError::into_inner) = explained_as(&watch, now);
         }
         if let Some(vouch) = changed {
-            if !matches!(vouch, Vouch::Working | Vouch::Idle) {
+            if matches!(vouch, Vouch::Working | Vouch::Idle | Vouch::Unknown) {
+                tracing::debug!(inbound = inbound.params.name, vouch = vouch.name(), "vouch");
+            } else {
                 tracing::info!(
                     inbound = inbound.params.name,
                     vouch = vouch.name(),

@@ -120,12 +120,8 @@ fn raise_file_limit(config: &Config) {
     let have = getrlimit(Resource::Nofile);
     let most = have.maximum.unwrap_or(u64::MAX);
     let new = Rlimit { current: Some(want.max(have.current.unwrap_or(0)).min(most)), maximum: have.maximum };
-    if setrlimit(Resource::Nofile, new).is_err() || most < want {
-        tracing::warn!(
-            limit = most,
-            wanted = want,
-            "the limit of open files is below limits.connections: raise `ulimit -n` or lower the key"
-        );
+    if let Err(e) = setrlimit(Resource::Nofile, new) {
+        tracing::warn!(error = %e, "the limit of open files could not be raised");
     }
 }
 

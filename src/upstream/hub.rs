@@ -15,6 +15,7 @@ use super::facts::{LinkLost, LinkPolicy, Mode, PlainResult};
 use super::owner::Owner;
 use super::registry::{Shared, Upstream};
 use crate::admin::events::EventLog;
+use crate::clock;
 use crate::detector::Output;
 use crate::link::{Ended, Link, Stream};
 use crate::metrics::{Metrics, UpstreamMetrics};
@@ -231,7 +232,7 @@ impl Hub {
     /// A live link for new streams on this worker, dialled if there is none.
     pub async fn link(self: &Rc<Self>, key: Key) -> Option<Rc<Link>> {
         let wait = self.ups[key.up].params.connect_timeout;
-        let deadline = tokio::time::Instant::now() + wait;
+        let deadline = clock::instant(clock::now() + wait);
         loop {
             if let Some(l) = self.main(key) {
                 return Some(l);
@@ -279,6 +280,27 @@ impl Hub {
         let next = slot.main.as_ref().map_or(0, |l| l.id);
         drop(slots);
         self.shared(key).hand_over(id, next);
+    }
+
+    /// The fault is this one link: new work takes another at once; its streams are cut only after the patience that
+    /// TCP's own recovery deserves, if it stays silent.
+    pub(super) fn demote(&self, key: Key, link: &Rc<Link>, now: Stamp) {
+        let mut slots = self.slots.borrow_mut();
+        let Some(slot) = slots.get_mut(&key) else { return };
+        if slot.main.as_ref().is_some_and(|l| l.id == link.id) {
+            slot.main = slot.all.values().map(|(l, _)| l).find(|l| l.id != link.id && !l.is_lost()).cloned();
+        }
+        drop(slots);
+        let Some(patience) = self.ups[key.up].params.cut_after else { return };
+        let link = link.clone();
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(patience).await;
+            let still_silent = link.with_judge(|j| j.last_heard() <= now).unwrap_or(false);
+            if still_silent {
+                tracing::info!(link = link.id, "the silent link is cut");
+                link.close(crate::link::Lost::Cut);
+            }
+        });
     }
 
     pub(super) fn link_heard(&self, key: Key, id: u64, now: Stamp) {

@@ -68,9 +68,11 @@ impl Side for OutboundSide {
 
     fn judged(&self, link: &Rc<Link>, now: Stamp, output: &Output) {
         if let Output::LinkOnly(e) = output {
-            tracing::info!(link = link.id, endpoint = %self.shared.address, evidence = ?e,
-                "one link is silent while others to the node live: cut");
-            link.close(Lost::Cut);
+            tracing::info!(link = link.id, endpoint = %self.shared.address, silence_ms = e.silence.as_secs_f64() * 1e3,
+                since_last_ms = e.since_last.as_secs_f64() * 1e3, "one link is silent while the node lives on others");
+            if let Some(hub) = self.hub.upgrade() {
+                hub.demote(self.key, link, now);
+            }
         }
         self.tell(now, News::Judged(link.id, *output));
     }
