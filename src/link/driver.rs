@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use super::outq::{MAX_SLICES, OutQueue};
 use super::pace::{Pace, PaceParams};
 use super::pressure::Pressure;
+use super::splice::Splicing;
 use super::stream::{Ended, Stream};
 use super::{Lost, Side};
 use crate::clock;
@@ -40,6 +41,8 @@ pub struct LinkConf {
     pub streams_max: usize,
     /// True on the side that dials and judges.
     pub dialer: bool,
+    /// The link carries one stream, so that bulk data may pass by splice.
+    pub one_stream: bool,
 }
 
 /// See the module.
@@ -55,6 +58,7 @@ pub struct Link {
     pub(super) io: TcpStream,
     pub(super) side: Rc<dyn Side>,
     pub(super) out: RefCell<OutQueue>,
+    pub(super) splice: RefCell<Splicing>,
     pub(super) decoder: RefCell<Decoder>,
     pub(super) streams: RefCell<HashMap<u32, Rc<Stream>>>,
     pub(super) last_stream: Cell<u32>,
@@ -132,6 +136,7 @@ impl Link {
             peer_node: peer.node,
             peer_incarnation: peer.incarnation,
             out: RefCell::new(OutQueue::new(w.pool.clone())),
+            splice: RefCell::default(),
             decoder: RefCell::new(Decoder::new(Limits::default())),
             streams: RefCell::default(),
             last_stream: Cell::new(0),
@@ -181,6 +186,7 @@ impl Link {
         self.w.forget(self.id);
         self.end_streams(Ended::LinkLost);
         self.out.borrow_mut().clear();
+        self.splice.borrow_mut().clear();
         if how != Lost::Fin && how != Lost::Goaway {
             // Nothing we still owe may linger in the kernel of a link that is known to be broken.
             let _ = socket2::SockRef::from(&self.io).set_linger(Some(Duration::ZERO));
@@ -225,28 +231,26 @@ impl Link {
 
     /// One read, decoded and passed on. False if the socket was empty or the link ended.
     fn read_once(self: &Rc<Self>) -> bool {
+        let got = self.move_in().unwrap_or_else(|| self.copy_in());
+        match &got {
+            Ok(0) => self.close(if self.goaway.get() { Lost::Goaway } else { Lost::Fin }),
+            Ok(_) => self.reschedule(),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => self.close(io_lost(e)),
+        }
+        matches!(got, Ok(1..)) && !self.is_lost()
+    }
+
+    fn copy_in(self: &Rc<Self>) -> io::Result<usize> {
         let w = self.w.clone();
         let mut scratch = w.scratch.borrow_mut();
-        let n = match self.io.try_read(&mut scratch) {
-            Ok(0) => {
-                self.close(if self.goaway.get() { Lost::Goaway } else { Lost::Fin });
-                return false;
-            }
-            Ok(n) => n,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return false,
-            Err(e) => {
-                self.close(io_lost(&e));
-                return false;
-            }
-        };
-        let now = clock::now();
-        if let Err(how) = self.take_bytes(&scratch[..n], now) {
-            self.close(how);
-            return false;
+        let most = self.read_most(scratch.len());
+        let n = self.io.try_read(&mut scratch[..most])?;
+        match self.take_bytes(&scratch[..n], clock::now()) {
+            Ok(()) => self.note_read(n),
+            Err(how) => self.close(how),
         }
-        drop(scratch);
-        self.reschedule();
-        n > 0
+        Ok(n)
     }
 
     /// Reads whatever the kernel holds, whether or not the runtime knows of it yet: judging needs the time *before*
@@ -272,7 +276,7 @@ impl Link {
 
     fn poll_write(self: &Rc<Self>, cx: &mut Context<'_>) {
         loop {
-            if !self.out.borrow().in_batch() && !self.next_batch() {
+            if !self.is_writing() && !self.next_batch() {
                 if self.closing.get() {
                     self.close(Lost::Goaway);
                 }
@@ -294,17 +298,24 @@ impl Link {
         }
     }
 
+    pub(super) fn is_writing(&self) -> bool {
+        self.out.borrow().in_batch() || self.splice.borrow().is_moving()
+    }
+
     fn write_once(&self) -> io::Result<bool> {
         let mut out = self.out.borrow_mut();
+        if !out.in_batch() {
+            return self.move_out();
+        }
         let mut iov = [IoSlice::new(&[]); MAX_SLICES];
         let n = out.slices(&mut iov);
-        let wrote = self.io.try_write_vectored(&iov[..n])?;
-        Ok(out.advance(wrote))
+        let wrote = self.write_slices(&iov[..n])?;
+        Ok(out.advance(wrote) && !self.splice.borrow_mut().head_written())
     }
 
     /// Everything that is ready, and the beat. False if there is nothing to write.
     fn next_batch(self: &Rc<Self>) -> bool {
-        let has_new = self.out.borrow().has_new();
+        let has_new = self.out.borrow().has_new() || self.splice.borrow().is_filled();
         if !has_new && !self.want_beat.get() {
             return false;
         }
@@ -314,7 +325,9 @@ impl Link {
         Frame::Beat(beat).encode(&mut trailer);
         self.count(Dir::Out, crate::wire::Kind::Beat, trailer.len());
         self.want_beat.set(false);
-        self.out.borrow_mut().start_batch(self.quantum.get(), trailer);
+        // A payload in a pipe was there before what is queued now.
+        let most = if self.splice.borrow_mut().head(&mut trailer) { 0 } else { self.quantum.get() };
+        self.out.borrow_mut().start_batch(most, trailer);
         self.reschedule();
         true
     }
@@ -379,10 +392,17 @@ impl Link {
     /// True if the stream may queue data now; else it is woken when there is room.
     pub(super) fn has_room(&self, stream: &Rc<Stream>) -> bool {
         let room = self.out.borrow().pending() < self.conf.queue_max / 2;
-        if !room && !stream.waiting.replace(true) {
-            self.waiting.borrow_mut().push_back(stream.clone());
+        if !room {
+            self.wait(stream);
         }
         room
+    }
+
+    /// Wakes the stream when a batch has left.
+    pub(super) fn wait(&self, stream: &Rc<Stream>) {
+        if !stream.waiting.replace(true) {
+            self.waiting.borrow_mut().push_back(stream.clone());
+        }
     }
 
     fn wake_waiting(&self) {
@@ -444,6 +464,9 @@ impl Link {
     pub(super) fn forget_stream(&self, id: u32) {
         let gone = self.streams.borrow_mut().remove(&id);
         self.pressure.borrow_mut().unblock(id);
+        if self.splice.borrow_mut().abandon(id) {
+            self.wake_waiting();
+        }
         if gone.is_some() && self.streams.borrow().is_empty() {
             self.pace.borrow_mut().no_streams();
         }
@@ -552,7 +575,12 @@ impl Link {
 
     /// Share of the send queue's cap that is in use, 0 to about 1.
     pub fn queue_ratio(&self) -> f64 {
-        self.out.borrow().pending() as f64 / self.conf.queue_max as f64
+        self.queued() as f64 / self.conf.queue_max as f64
+    }
+
+    /// Bytes waiting to be written.
+    pub(super) fn queued(&self) -> usize {
+        self.out.borrow().pending() + self.splice.borrow().pending()
     }
 
     /// Bytes held for slow applications.

@@ -2,9 +2,10 @@
 //!
 //! [`driver`] owns the socket and moves frames; [`stream`] is one application connection on it; [`handshake`] begins
 //! it. What differs between the two ends (who judges, who vouches, who opens) is behind [`Side`]. [`pace`],
-//! [`credit`], [`outq`] and [`backoff`] are pure.
+//! [`credit`], [`bulk`], [`outq`] and [`backoff`] are pure.
 
 pub mod backoff;
+pub mod bulk;
 pub mod credit;
 pub mod driver;
 pub mod handshake;
@@ -12,6 +13,7 @@ pub mod outq;
 pub mod pace;
 pub mod pressure;
 pub mod receive;
+mod splice;
 pub mod stream;
 pub mod timer;
 

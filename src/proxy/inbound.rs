@@ -22,7 +22,9 @@ use crate::link::pace::PaceParams;
 use crate::link::{BeatFacts, Link, LinkConf, Lost, Side, Stream};
 use crate::metrics::{CloseReason, Direction, Handshake, InboundMetrics, LinkError, Metrics};
 use crate::stamp::Stamp;
-use crate::wire::{self, BeatFlags, Frame, Hello, Maintenance, RefuseCode, VERSION, Welcome};
+use crate::wire::{
+    self, BeatFlags, FEATURE_ONE_STREAM, Frame, Hello, Maintenance, RefuseCode, VERSION, Welcome,
+};
 use crate::worker::Worker;
 
 /// Most idle beats a second that a process sends to all its observers (detection.md section 7).
@@ -196,10 +198,11 @@ impl Acceptor {
         permit: Permit,
     ) {
         let c = &self.common;
+        let one_stream = hello.features & FEATURE_ONE_STREAM != 0;
         let (pace, side) = self.side(&hello, index);
         let w = Welcome {
             version: VERSION,
-            features: 0,
+            features: hello.features & FEATURE_ONE_STREAM,
             incarnation: c.incarnation,
             node: c.node.clone(),
             active_ms: crate::link::driver::millis16(pace.active),
@@ -218,8 +221,9 @@ impl Acceptor {
             window_max: c.window_max,
             queue_max: c.queue_max,
             threshold: c.threshold,
-            streams_max: c.streams_max,
+            streams_max: if one_stream { 1 } else { c.streams_max },
             dialer: false,
+            one_stream,
         };
         let peer = Peer { node: hello.node, incarnation: hello.incarnation };
         let link = Link::new(self.w.clone(), io, peer, conf, None, side.clone());
