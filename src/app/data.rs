@@ -112,12 +112,13 @@ pub(super) struct WorkerSeed {
 
 /// The thread's body.
 pub(super) fn run(seed: WorkerSeed) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    // Tasks that never leave their thread, without the second queue and the wake-ups of a LocalSet.
+    let local = tokio::runtime::LocalOptions::default();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build_local(local) {
         Ok(r) => r,
         Err(e) => return tracing::error!(error = %e, "a worker has no runtime"),
     };
-    let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, data_path(seed));
+    runtime.block_on(data_path(seed));
 }
 
 struct Place {

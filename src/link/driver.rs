@@ -12,9 +12,11 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::beats::Beats;
 use super::outq::{MAX_SLICES, OutQueue};
 use super::pace::{Pace, PaceParams};
 use super::pressure::Pressure;
+use super::splice::Splicing;
 use super::stream::{Ended, Stream};
 use super::{Lost, Side};
 use crate::clock;
@@ -42,6 +44,8 @@ pub struct LinkConf {
     pub streams_max: usize,
     /// True on the side that dials and judges.
     pub dialer: bool,
+    /// The link carries one stream, so that bulk data may pass by splice.
+    pub one_stream: bool,
 }
 
 /// See the module.
@@ -57,6 +61,7 @@ pub struct Link {
     pub(super) io: RefCell<TcpStream>,
     pub(super) side: Rc<dyn Side>,
     pub(super) out: RefCell<OutQueue>,
+    pub(super) splice: RefCell<Splicing>,
     pub(super) decoder: RefCell<Decoder>,
     pub(super) streams: RefCell<HashMap<u32, Rc<Stream>>>,
     pub(super) last_stream: Cell<u32>,
@@ -65,44 +70,21 @@ pub struct Link {
     pub(super) pressure: RefCell<Pressure>,
     pub(super) beats: RefCell<Beats>,
     pub(super) control_budget: Cell<(Stamp, u32)>,
-    waiting: RefCell<VecDeque<Rc<Stream>>>,
+    pub(super) waiting: RefCell<VecDeque<Rc<Stream>>>,
     pub(super) scheduled: Cell<Stamp>,
     quantum: Cell<usize>,
     stuck_since: Cell<Option<Stamp>>,
     pub(super) want_beat: Cell<bool>,
     new_data: Cell<bool>,
     pub(super) goaway: Cell<bool>,
-    closing: Cell<bool>,
+    pub(super) closing: Cell<bool>,
     /// The open question: nonce and when it was asked.
     pub(super) asked: Cell<(u64, Stamp)>,
     pub(super) segments_at_doubt: Cell<u64>,
     pub(super) pressure_told: Cell<bool>,
-    lost: RefCell<Option<Lost>>,
+    pub(super) lost: RefCell<Option<Lost>>,
     waker: RefCell<Option<Waker>>,
-    buffered: Cell<usize>,
-}
-
-/// Sequence numbers of both directions, for the echo in beats.
-pub(super) struct Beats {
-    pub(super) seq: u32,
-    sent: [Stamp; 64],
-    pub(super) heard_seq: u32,
-    pub(super) heard_at: Stamp,
-    pub(super) rtt: Duration,
-}
-
-impl Beats {
-    fn next(&mut self, now: Stamp) -> u32 {
-        self.seq = self.seq.wrapping_add(1);
-        self.sent[self.seq as usize % 64] = now;
-        self.seq
-    }
-
-    /// When beat `seq` was written, if that is still known.
-    pub(super) fn sent_at(&self, seq: u32) -> Option<Stamp> {
-        let known = self.seq.wrapping_sub(seq) < 64 && seq != 0;
-        known.then(|| self.sent[seq as usize % 64]).filter(|t| *t != Stamp::ZERO)
-    }
+    pub(super) buffered: Cell<usize>,
 }
 
 /// The peer as its handshake described it.
@@ -134,19 +116,14 @@ impl Link {
             peer_node: peer.node,
             peer_incarnation: peer.incarnation,
             out: RefCell::new(OutQueue::new(w.pool.clone())),
+            splice: RefCell::default(),
             decoder: RefCell::new(Decoder::new(Limits::default())),
             streams: RefCell::default(),
             last_stream: Cell::new(0),
             judge: RefCell::new(judge),
             pace: RefCell::new(Pace::new(conf.pace, now)),
             pressure: RefCell::default(),
-            beats: RefCell::new(Beats {
-                seq: 0,
-                sent: [Stamp::ZERO; 64],
-                heard_seq: 0,
-                heard_at: now,
-                rtt: Duration::ZERO,
-            }),
+            beats: RefCell::new(Beats::new(now)),
             control_budget: Cell::new((now, 0)),
             waiting: RefCell::default(),
             scheduled: Cell::new(Stamp::NEVER),
@@ -183,6 +160,7 @@ impl Link {
         self.w.forget(self.id);
         self.end_streams(Ended::LinkLost);
         self.out.borrow_mut().clear();
+        self.splice.borrow_mut().clear();
         if how != Lost::Fin && how != Lost::Goaway {
             // Nothing we still owe may linger in the kernel of a link that is known to be broken.
             let _ = socket2::SockRef::from(&*self.io.borrow()).set_linger(Some(Duration::ZERO));
@@ -214,32 +192,37 @@ impl Link {
     /// registered, or with the task woken.
     fn poll_read(self: &Rc<Self>, cx: &mut Context<'_>) {
         for _ in 0..4 {
-            let n = match self.poll_read_once(cx) {
-                Poll::Pending => return,
-                Poll::Ready(Ok(0)) => {
-                    return self.close(if self.goaway.get() { Lost::Goaway } else { Lost::Fin });
-                }
-                Poll::Ready(Ok(n)) => n,
-                Poll::Ready(Err(e)) => return self.close(io_lost(&e)),
+            let got = match self.poll_move_in(cx) {
+                Some(got) => got,
+                None => self.poll_copy_in(cx),
             };
-            let now = clock::now();
-            let w = self.w.clone();
-            let scratch = w.scratch.borrow();
-            if let Err(how) = self.take_bytes(&scratch[..n], now) {
-                return self.close(how);
+            match got {
+                Poll::Pending => return,
+                Poll::Ready(Ok(0)) => self.close(if self.goaway.get() { Lost::Goaway } else { Lost::Fin }),
+                Poll::Ready(Ok(_)) => self.reschedule(),
+                Poll::Ready(Err(e)) => self.close(io_lost(&e)),
             }
-            drop(scratch);
-            self.reschedule();
+            if self.is_lost() {
+                return;
+            }
         }
         cx.waker().wake_by_ref();
     }
 
-    /// A short read tells the runtime that the socket is empty: no second call only to hear EAGAIN.
-    fn poll_read_once(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut scratch = self.w.scratch.borrow_mut();
-        let mut buf = ReadBuf::new(&mut scratch[..]);
+    /// One read, decoded and passed on. A short read tells the runtime that the socket is empty: no second call only
+    /// to hear EAGAIN.
+    fn poll_copy_in(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let w = self.w.clone();
+        let mut scratch = w.scratch.borrow_mut();
+        let most = self.read_most(scratch.len());
+        let mut buf = ReadBuf::new(&mut scratch[..most]);
         ready!(Pin::new(&mut *self.io.borrow_mut()).poll_read(cx, &mut buf))?;
-        Poll::Ready(Ok(buf.filled().len()))
+        let bytes = buf.filled();
+        match self.take_bytes(bytes, clock::now()) {
+            Ok(()) => self.note_read(bytes.len()),
+            Err(how) => self.close(how),
+        }
+        Poll::Ready(Ok(bytes.len()))
     }
 
     /// Reads whatever the kernel holds, whether or not the runtime knows of it yet: judging needs the time *before*
@@ -266,7 +249,7 @@ impl Link {
 
     fn poll_write(self: &Rc<Self>, cx: &mut Context<'_>) {
         loop {
-            if !self.out.borrow().in_batch() && !self.next_batch() {
+            if !self.is_writing() && !self.next_batch() {
                 if self.closing.get() {
                     self.close(Lost::Goaway);
                 }
@@ -288,17 +271,24 @@ impl Link {
         }
     }
 
+    pub(super) fn is_writing(&self) -> bool {
+        self.out.borrow().in_batch() || self.splice.borrow().is_moving()
+    }
+
     fn write_once(&self) -> io::Result<bool> {
         let mut out = self.out.borrow_mut();
+        if !out.in_batch() {
+            return self.move_out();
+        }
         let mut iov = [IoSlice::new(&[]); MAX_SLICES];
         let n = out.slices(&mut iov);
-        let wrote = self.io.borrow().try_write_vectored(&iov[..n])?;
-        Ok(out.advance(wrote))
+        let wrote = self.write_slices(&iov[..n])?;
+        Ok(out.advance(wrote) && !self.splice.borrow_mut().head_written())
     }
 
     /// Everything that is ready, and the beat. False if there is nothing to write.
     fn next_batch(self: &Rc<Self>) -> bool {
-        let has_new = self.out.borrow().has_new();
+        let has_new = self.out.borrow().has_new() || self.splice.borrow().is_filled();
         if !has_new && !self.want_beat.get() {
             return false;
         }
@@ -308,40 +298,11 @@ impl Link {
         Frame::Beat(beat).encode(&mut trailer);
         self.count(Dir::Out, crate::wire::Kind::Beat, trailer.len());
         self.want_beat.set(false);
-        self.out.borrow_mut().start_batch(self.quantum.get(), trailer);
+        // A payload in a pipe was there before what is queued now.
+        let most = if self.splice.borrow_mut().head(&mut trailer) { 0 } else { self.quantum.get() };
+        self.out.borrow_mut().start_batch(most, trailer);
         self.reschedule();
         true
-    }
-
-    /// The promise is made when the frame is handed to the kernel.
-    pub(super) fn make_beat(&self, now: Stamp, with_data: bool) -> crate::wire::Beat {
-        let facts = self.side.facts(now);
-        let mut pace = self.pace.borrow_mut();
-        pace.set_idle(self.side.idle_promise());
-        let promise = pace.next_promise(now, self.side.on_duty(self.id));
-        let saved = pace.wrote(now, promise, with_data);
-        self.w.counters.saved.set(self.w.counters.saved.get() + saved);
-        if let Some(j) = &mut *self.judge.borrow_mut() {
-            j.we_promised(now, promise);
-        }
-        let mut flags = facts.flags;
-        let (stalled_at, _) = self.w.last_stall.get();
-        flags.own_stall = stalled_at != Stamp::ZERO && now.since(stalled_at) < Duration::from_millis(50);
-        flags.draining |= self.goaway.get();
-        let mut b = self.beats.borrow_mut();
-        crate::wire::Beat {
-            seq: b.next(now),
-            promise_ms: millis16(promise),
-            flags,
-            vouch: facts.vouch,
-            processing_us: facts.processing_us,
-            utility: facts.utility,
-            in_flight: facts.in_flight,
-            oldest_ms: facts.oldest_ms,
-            load: facts.load,
-            heard_seq: b.heard_seq,
-            heard_age_us: u32::try_from(now.since(b.heard_at).as_micros()).unwrap_or(u32::MAX),
-        }
     }
 
     fn note_stuck(&self) {
@@ -373,10 +334,17 @@ impl Link {
     /// True if the stream may queue data now; else it is woken when there is room.
     pub(super) fn has_room(&self, stream: &Rc<Stream>) -> bool {
         let room = self.out.borrow().pending() < self.conf.queue_max / 2;
-        if !room && !stream.waiting.replace(true) {
-            self.waiting.borrow_mut().push_back(stream.clone());
+        if !room {
+            self.wait(stream);
         }
         room
+    }
+
+    /// Wakes the stream when a batch has left.
+    pub(super) fn wait(&self, stream: &Rc<Stream>) {
+        if !stream.waiting.replace(true) {
+            self.waiting.borrow_mut().push_back(stream.clone());
+        }
     }
 
     fn wake_waiting(&self) {
@@ -438,6 +406,9 @@ impl Link {
     pub(super) fn forget_stream(&self, id: u32) {
         let gone = self.streams.borrow_mut().remove(&id);
         self.pressure.borrow_mut().unblock(id);
+        if self.splice.borrow_mut().abandon(id) {
+            self.wake_waiting();
+        }
         if gone.is_some() && self.streams.borrow().is_empty() {
             self.pace.borrow_mut().no_streams();
         }
@@ -459,117 +430,6 @@ impl Link {
         self.w.counters.frame(dir, kind.metric_index(), 1, bytes as u64);
     }
 
-    // === what owners ask ===
-
-    /// Opens a stream for an application connection. `first`: bytes already read from it. Gives the socket back if
-    /// the link takes no more streams.
-    pub fn open(
-        self: &Rc<Self>,
-        service: &str,
-        io: TcpStream,
-        first: &[u8],
-    ) -> Result<Rc<Stream>, TcpStream> {
-        let full = self.streams.borrow().len() >= self.conf.streams_max || self.last_stream.get() == u32::MAX;
-        if full || self.lost.borrow().is_some() {
-            return Err(io);
-        }
-        let id = self.last_stream.get() + 1;
-        self.last_stream.set(id);
-        let now = clock::now();
-        let stream = Stream::new(id, self.clone(), Some(io), true, now);
-        self.streams.borrow_mut().insert(id, stream.clone());
-        self.send_ordered(&Frame::Open { stream: id, service: service.to_owned() });
-        if !first.is_empty() {
-            stream.send_first(first, now);
-        }
-        Ok(stream)
-    }
-
-    /// A beat leaves now (a vouch changed, healing is watched).
-    pub fn beat_now(&self) {
-        self.want_beat.set(true);
-        self.wake();
-    }
-
-    /// Announces a pause to the peer.
-    pub fn announce(&self, frame: &Frame) {
-        self.send_control(frame);
-    }
-
-    /// Planned end: the peer opens no more, what is open goes on.
-    pub fn go_away(&self, deadline: Duration) {
-        self.goaway.set(true);
-        let ms = u32::try_from(deadline.as_millis()).unwrap_or(u32::MAX);
-        self.send_control(&Frame::Goaway { deadline_ms: ms });
-    }
-
-    /// Ends all streams with RST towards the applications; the link stays as a witness.
-    pub fn end_streams(&self, why: Ended) {
-        let all: Vec<_> = self.streams.borrow_mut().drain().map(|(_, s)| s).collect();
-        for s in all {
-            s.end(why);
-        }
-        self.waiting.borrow_mut().clear();
-        self.pressure.borrow_mut().clear();
-    }
-
-    /// Ends the link.
-    pub fn close(&self, how: Lost) {
-        let mut lost = self.lost.borrow_mut();
-        if lost.is_none() {
-            *lost = Some(how);
-        }
-        drop(lost);
-        self.wake();
-    }
-
-    /// Ends the link once what it holds is written: it had one stream, and that is over.
-    pub fn close_when_written(&self) {
-        self.closing.set(true);
-        self.wake();
-    }
-
-    /// True once the link ended.
-    pub fn is_lost(&self) -> bool {
-        self.lost.borrow().is_some()
-    }
-
-    /// True after GOAWAY, from either side.
-    pub fn is_draining(&self) -> bool {
-        self.goaway.get()
-    }
-
-    /// Open streams.
-    pub fn stream_count(&self) -> usize {
-        self.streams.borrow().len()
-    }
-
-    /// Share of the send queue's cap that is in use, 0 to about 1.
-    pub fn queue_ratio(&self) -> f64 {
-        self.out.borrow().pending() as f64 / self.conf.queue_max as f64
-    }
-
-    /// Bytes held for slow applications.
-    pub fn buffered(&self) -> usize {
-        self.buffered.get()
-    }
-
-    /// Sequence number of the last beat heard.
-    pub fn last_seq(&self) -> u32 {
-        self.beats.borrow().heard_seq
-    }
-
-    /// Round trip as measured by own frames; a guess of 1 ms before the first measurement.
-    pub fn rtt(&self) -> Duration {
-        let rtt = self.beats.borrow().rtt;
-        if rtt.is_zero() { Duration::from_millis(1) } else { rtt }
-    }
-
-    /// Looks at the judge.
-    pub fn with_judge<T>(&self, f: impl FnOnce(&LinkJudge) -> T) -> Option<T> {
-        self.judge.borrow().as_ref().map(f)
-    }
-
     pub(super) fn wake(&self) {
         if let Some(w) = &*self.waker.borrow() {
             w.wake_by_ref();
@@ -583,9 +443,4 @@ fn io_lost(e: &io::Error) -> Lost {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Lost::Rst,
         _ => Lost::Cut,
     }
-}
-
-/// Whole milliseconds, saturating.
-pub(crate) fn millis16(d: Duration) -> u16 {
-    u16::try_from(d.as_millis()).unwrap_or(u16::MAX)
 }

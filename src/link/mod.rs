@@ -2,16 +2,20 @@
 //!
 //! [`driver`] owns the socket and moves frames; [`stream`] is one application connection on it; [`handshake`] begins
 //! it. What differs between the two ends (who judges, who vouches, who opens) is behind [`Side`]. [`pace`],
-//! [`credit`], [`outq`] and [`backoff`] are pure.
+//! [`credit`], [`bulk`], [`outq`] and [`backoff`] are pure.
 
 pub mod backoff;
+pub mod beats;
+pub mod bulk;
 pub mod credit;
 pub mod driver;
+mod handle;
 pub mod handshake;
 pub mod outq;
 pub mod pace;
 pub mod pressure;
 pub mod receive;
+mod splice;
 pub mod stream;
 pub mod timer;
 

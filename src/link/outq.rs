@@ -127,12 +127,13 @@ impl OutQueue {
         }
     }
 
-    /// Makes the next batch: all control, data up to about `max` bytes, then `trailer`. Only when no batch is there.
+    /// Makes the next batch: all control, data up to about `max` bytes (0: none), then `trailer`. Only when no batch is
+    /// there.
     pub fn start_batch(&mut self, max: usize, trailer: BytesMut) {
         debug_assert!(self.batch.is_none());
         let (mut segs, mut seg_bytes) = (0, 0);
         for seg in self.segs.iter().take(MAX_SLICES - 2) {
-            if segs > 0 && seg_bytes + seg.end > max {
+            if max == 0 || (segs > 0 && seg_bytes + seg.end > max) {
                 break;
             }
             segs += 1;

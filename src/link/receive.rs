@@ -22,14 +22,17 @@ impl Link {
         if bytes.is_empty() {
             return Ok(());
         }
+        self.heard(now);
+        self.decode(bytes, now)?;
+        self.settle(now);
+        Ok(())
+    }
+
+    pub(super) fn heard(&self, now: Stamp) {
         if let Some(j) = &mut *self.judge.borrow_mut() {
             j.heard(now);
         }
         self.side.heard(now);
-        let result = self.decode(bytes, now);
-        result?;
-        self.settle(now);
-        Ok(())
     }
 
     fn decode(self: &Rc<Self>, bytes: &[u8], now: Stamp) -> Result<(), Lost> {
@@ -67,7 +70,8 @@ impl Link {
         result
     }
 
-    fn got_data(&self, bytes: u64, frames: u64, now: Stamp) {
+    /// `bytes` of DATA frames arrived, with `frames` headers among them.
+    pub(super) fn got_data(&self, bytes: u64, frames: u64, now: Stamp) {
         self.w.counters.frame(Dir::In, Kind::Data.metric_index(), frames, bytes);
         let got = &self.w.counters.payload[Dir::In as usize];
         got.set(got.get() + bytes.saturating_sub(frames * HEADER_LEN as u64));

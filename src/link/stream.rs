@@ -9,12 +9,14 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::bulk::Bulk;
 use super::credit::{RecvWindow, SendCredit};
+use super::splice::Chunk;
 use super::{Link, Meter};
 use crate::clock;
 use crate::stamp::Stamp;
@@ -61,9 +63,9 @@ impl Ended {
 pub struct Stream {
     /// Id on the link.
     pub id: u32,
-    link: Rc<Link>,
-    io: RefCell<Option<TcpStream>>,
-    flow: RefCell<Flow>,
+    pub(super) link: Rc<Link>,
+    pub(super) io: RefCell<Option<TcpStream>>,
+    pub(super) flow: RefCell<Flow>,
     meter: RefCell<Option<Box<dyn Meter>>>,
     waker: RefCell<Option<Waker>>,
     /// In the link's queue for room.
@@ -71,16 +73,17 @@ pub struct Stream {
     ended: Cell<Option<Ended>>,
 }
 
-struct Flow {
+pub(super) struct Flow {
     credit: SendCredit,
     window: RecvWindow,
-    pending: VecDeque<Bytes>,
+    pub(super) pending: VecDeque<Chunk>,
     pending_len: usize,
     fin_in: bool,
     fin_delivered: bool,
     fin_out: bool,
-    opened: bool,
+    pub(super) opened: bool,
     replay: Option<Vec<u8>>,
+    pub(super) outgoing: Bulk,
 }
 
 impl Stream {
@@ -102,6 +105,7 @@ impl Stream {
             fin_out: false,
             opened: !dialer,
             replay: dialer.then(Vec::new),
+            outgoing: Bulk::default(),
         };
         Rc::new(Stream {
             id,
@@ -215,9 +219,7 @@ impl Stream {
         let mut flow = self.flow.borrow_mut();
         if flow.fin_in || !flow.window.arrived(bytes.len()) {
             drop(flow);
-            self.link.reset_stream(self, ResetReason::Protocol);
-            self.end(Ended::Protocol);
-            return;
+            return self.broke_rule();
         }
         let mut rest = bytes;
         if flow.pending.is_empty()
@@ -236,10 +238,36 @@ impl Stream {
             }
         }
         if !rest.is_empty() {
-            flow.pending.push_back(Bytes::copy_from_slice(rest));
+            flow.pending.push_back(Chunk::Copied(Bytes::copy_from_slice(rest)));
             flow.pending_len += rest.len();
             self.link.buffer(rest.len());
             drop(flow);
+            self.wake();
+        }
+    }
+
+    fn broke_rule(&self) {
+        self.link.reset_stream(self, ResetReason::Protocol);
+        self.end(Ended::Protocol);
+    }
+
+    /// `n` bytes of a DATA frame are in a pipe, the last of what is pending.
+    pub(super) fn pulled(&self, n: usize, now: Stamp) {
+        let mut flow = self.flow.borrow_mut();
+        flow.pending_len += n;
+        self.link.buffer(n);
+        if flow.fin_in || !flow.window.arrived(n) {
+            drop(flow);
+            return self.broke_rule();
+        }
+        let io = self.io.borrow();
+        let Some(app) = &*io else { return };
+        let written = self.write_pending(&mut flow, app, now);
+        let rest = !flow.pending.is_empty();
+        drop((flow, io));
+        if written.is_err() {
+            self.app_failed(now);
+        } else if rest {
             self.wake();
         }
     }
@@ -276,41 +304,41 @@ impl Stream {
     fn poll_to_app(&self, cx: &mut Context<'_>) {
         loop {
             let mut flow = self.flow.borrow_mut();
-            let Some(front) = flow.pending.front() else {
+            if flow.pending.is_empty() {
                 if flow.fin_in && !flow.fin_delivered {
                     self.shut(&mut flow);
                 }
                 return;
-            };
+            }
             let io = self.io.borrow();
             let Some(io) = &*io else { return };
-            match io.poll_write_ready(cx) {
+            let ready = match io.poll_write_ready(cx) {
                 Poll::Pending => return,
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => {
-                    drop(flow);
-                    return self.app_failed(clock::now());
-                }
-            }
-            match io.try_write(front) {
-                Ok(n) => {
-                    if let Some(front) = flow.pending.front_mut() {
-                        front.advance(n);
-                        if front.is_empty() {
-                            flow.pending.pop_front();
-                        }
-                    }
-                    flow.pending_len -= n;
-                    self.link.unbuffer(n);
-                    self.drained(&mut flow, n, clock::now());
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => {
-                    drop(flow);
-                    return self.app_failed(clock::now());
-                }
+                Poll::Ready(ready) => ready,
+            };
+            let now = clock::now();
+            if ready.and_then(|()| self.write_pending(&mut flow, io, now)).is_err() {
+                drop(flow);
+                return self.app_failed(now);
             }
         }
+    }
+
+    /// Writes until nothing is pending or the application takes no more.
+    fn write_pending(&self, flow: &mut Flow, io: &TcpStream, now: Stamp) -> io::Result<()> {
+        while let Some(front) = flow.pending.front_mut() {
+            let n = match front.write(io) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                other => other?,
+            };
+            if front.is_empty() {
+                flow.pending.pop_front();
+            }
+            flow.pending_len -= n;
+            self.link.unbuffer(n);
+            self.drained(flow, n, now);
+        }
+        Ok(())
     }
 
     // === from the application ===
@@ -337,13 +365,23 @@ impl Stream {
                 return;
             }
             let want = credit.min(quantum - taken);
-            match self.poll_read_once(cx, want) {
+            match self.poll_take_once(cx, want) {
                 Poll::Pending => return,
                 Poll::Ready(Ok(0)) => return self.app_fin(),
                 Poll::Ready(Ok(n)) => taken += n,
                 Poll::Ready(Err(_)) => return self.app_failed(clock::now()),
             }
         }
+    }
+
+    fn poll_take_once(self: &Rc<Self>, cx: &mut Context<'_>, want: usize) -> Poll<io::Result<usize>> {
+        let got = self.poll_splice_once(cx, want).unwrap_or_else(|| self.poll_read_once(cx, want));
+        if let Poll::Ready(Ok(n)) = got
+            && self.link.conf.one_stream
+        {
+            self.flow.borrow_mut().outgoing.piece(n, want);
+        }
+        got
     }
 
     fn poll_read_once(&self, cx: &mut Context<'_>, want: usize) -> Poll<io::Result<usize>> {
@@ -367,15 +405,20 @@ impl Stream {
                 other => *other = None,
             }
         }
-        flow.credit.spend(n);
         out.commit_data(self.id, n);
-        drop(out);
+        drop((out, flow));
+        self.took(n);
+        Poll::Ready(Ok(n))
+    }
+
+    /// `n` bytes of the application are in a DATA frame.
+    pub(super) fn took(&self, n: usize) {
+        self.flow.borrow_mut().credit.spend(n);
         let now = clock::now();
         self.link.sent_data(now, n);
         if let Some(m) = &*self.meter.borrow() {
             m.sent(now, n);
         }
-        Poll::Ready(Ok(n))
     }
 
     /// Sends bytes that were read before this stream existed (a retry on another endpoint).

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::Link;
-use super::driver::millis16;
+use super::beats::millis16;
 use super::pressure::Tell;
 use crate::clock;
 use crate::detector::{Facts, Output};
@@ -124,7 +124,7 @@ impl Link {
             j.challenge_sent(now);
         }
         // One question at a time in the queue: a full socket must not pile them up.
-        if self.out.borrow().in_batch() && self.out.borrow().has_new() {
+        if self.is_writing() && self.out.borrow().has_new() {
             return;
         }
         self.send_control(&Frame::Challenge { nonce });
@@ -142,11 +142,11 @@ impl Link {
         let frame = Frame::Backpressure(Backpressure {
             active,
             occupancy: (occupancy.min(60.0) * 1000.0) as u16,
-            queued: u32::try_from(self.out.borrow().pending()).unwrap_or(u32::MAX),
+            queued: u32::try_from(self.queued()).unwrap_or(u32::MAX),
             since_ms: u32::try_from(now.since(since).as_millis()).unwrap_or(u32::MAX),
             promise_ms: millis16(promise),
         });
-        if self.out.borrow().has_new() && self.out.borrow().in_batch() && active && self.pressure_told.get() {
+        if self.out.borrow().has_new() && self.is_writing() && active && self.pressure_told.get() {
             return;
         }
         self.pressure_told.set(active);

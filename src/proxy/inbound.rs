@@ -22,7 +22,9 @@ use crate::link::pace::PaceParams;
 use crate::link::{BeatFacts, Link, LinkConf, Lost, Side, Stream};
 use crate::metrics::{CloseReason, Direction, Handshake, InboundMetrics, LinkError, Metrics};
 use crate::stamp::Stamp;
-use crate::wire::{self, BeatFlags, Frame, Hello, Maintenance, RefuseCode, VERSION, Welcome};
+use crate::wire::{
+    self, BeatFlags, FEATURE_ONE_STREAM, Frame, Hello, Maintenance, RefuseCode, VERSION, Welcome,
+};
 use crate::worker::Worker;
 
 /// Most idle beats a second that a process sends to all its observers (detection.md section 7).
@@ -196,14 +198,15 @@ impl Acceptor {
         permit: Permit,
     ) {
         let c = &self.common;
+        let one_stream = hello.features & FEATURE_ONE_STREAM != 0;
         let (pace, side) = self.side(&hello, index);
         let w = Welcome {
             version: VERSION,
-            features: 0,
+            features: hello.features & FEATURE_ONE_STREAM,
             incarnation: c.incarnation,
             node: c.node.clone(),
-            active_ms: crate::link::driver::millis16(pace.active),
-            idle_ms: crate::link::driver::millis16(pace.idle),
+            active_ms: crate::link::beats::millis16(pace.active),
+            idle_ms: crate::link::beats::millis16(pace.idle),
             accept_min_ms: FASTEST_MS,
             initial_credit: c.initial_credit,
         };
@@ -218,8 +221,9 @@ impl Acceptor {
             window_max: c.window_max,
             queue_max: c.queue_max,
             threshold: c.threshold,
-            streams_max: c.streams_max,
+            streams_max: if one_stream { 1 } else { c.streams_max },
             dialer: false,
+            one_stream,
         };
         let peer = Peer { node: hello.node, incarnation: hello.incarnation };
         let link = Link::new(self.w.clone(), io, peer, conf, None, side.clone());
@@ -263,7 +267,7 @@ impl Acceptor {
         for link in self.of(None) {
             link.announce(&Frame::Maintenance(Maintenance {
                 for_ms: u32::try_from(duration.as_millis()).unwrap_or(u32::MAX),
-                promise_ms: crate::link::driver::millis16(self.common.pace.idle),
+                promise_ms: crate::link::beats::millis16(self.common.pace.idle),
                 reason: reason.to_owned(),
             }));
         }
@@ -389,7 +393,7 @@ impl Side for InboundSide {
             processing_us: s.processing_us(),
             utility: s.utility(),
             in_flight: s.in_flight(),
-            oldest_ms: crate::link::driver::millis16(s.oldest_unanswered(now)),
+            oldest_ms: crate::link::beats::millis16(s.oldest_unanswered(now)),
             load: 0,
         }
     }

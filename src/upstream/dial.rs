@@ -11,7 +11,7 @@ use crate::link::driver::Peer;
 use crate::link::handshake::{self, DialError};
 use crate::link::pace::PaceParams;
 use crate::link::{Link, LinkConf};
-use crate::wire::{Hello, VERSION};
+use crate::wire::{FEATURE_ONE_STREAM, Hello, VERSION};
 
 /// What every dial of this process says and uses.
 #[derive(Clone, Debug)]
@@ -49,11 +49,11 @@ pub enum Purpose {
 const HOPS_MAX: u8 = 8;
 
 impl Dialer {
-    fn hello(&self, service: &str, trace: [u8; 16]) -> Hello {
-        let ms = crate::link::driver::millis16;
+    fn hello(&self, service: &str, features: u32, trace: [u8; 16]) -> Hello {
+        let ms = crate::link::beats::millis16;
         Hello {
             version: VERSION,
-            features: 0,
+            features,
             incarnation: self.incarnation,
             node: self.node.clone(),
             service: service.to_owned(),
@@ -86,7 +86,8 @@ pub async fn dial(
     trace[..8].copy_from_slice(&hub.w.random().to_be_bytes());
     trace[8..].copy_from_slice(&hub.w.random().to_be_bytes());
     let params = &hub.ups[key.up].params;
-    let hello = d.hello(&params.remote, trace);
+    let features = if main { 0 } else { FEATURE_ONE_STREAM };
+    let hello = d.hello(&params.remote, features, trace);
     let got = handshake::dial(hub.shared(key).link, &hello, connect, speak).await?;
     let now = clock::now();
     let side = OutboundSide::new(Rc::downgrade(hub), key, hub.shared(key).clone(), main);
@@ -97,8 +98,9 @@ pub async fn dial(
         window_max: d.window_max,
         queue_max: d.queue_max,
         threshold: d.threshold,
-        streams_max: d.streams_max,
+        streams_max: if main { d.streams_max } else { 1 },
         dialer: true,
+        one_stream: !main,
     };
     let judge = LinkJudge::new(&params.detector, now);
     let peer = Peer { node: got.welcome.node.clone(), incarnation: got.welcome.incarnation };

@@ -59,6 +59,9 @@ pub struct Header {
     pub stream: u32,
 }
 
+/// Bit of [`Hello::features`]: the link will carry one stream at a time. Bulk data may then pass without a copy.
+pub const FEATURE_ONE_STREAM: u32 = 1;
+
 /// What the dialer says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {

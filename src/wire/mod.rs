@@ -27,8 +27,8 @@ pub use codec::{Decoder, Event, Limits};
 pub use encode::{BEAT_WIRE_LEN, MAX_PAYLOAD, data_header};
 pub use error::WireError;
 pub use frame::{
-    Backpressure, Beat, BeatFlags, Frame, HEADER_LEN, Header, Hello, Kind, Maintenance, RefuseCode,
-    ResetReason, Welcome,
+    Backpressure, Beat, BeatFlags, FEATURE_ONE_STREAM, Frame, HEADER_LEN, Header, Hello, Kind, Maintenance,
+    RefuseCode, ResetReason, Welcome,
 };
 pub use greeting::{GREETING_LEN, LOWEST_VERSION, VERSION, greeting, parse_greeting};
 pub use kind::{MAX_CONTROL_PAYLOAD, METRIC_KINDS, METRIC_OTHER, NAME_CAP, REASON_CAP, TEXT_CAP};

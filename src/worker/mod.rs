@@ -1,5 +1,6 @@
 //! One thread of the data path: a current-thread runtime, its buffers, its one timer and its counters.
 
+pub mod pipes;
 pub mod pool;
 pub mod wheel;
 
@@ -12,6 +13,7 @@ use tokio::sync::Notify;
 
 use crate::clock;
 use crate::stamp::Stamp;
+use pipes::Pipes;
 use pool::Pool;
 use wheel::Wheel;
 
@@ -79,6 +81,8 @@ pub struct Worker {
     pub index: usize,
     /// Buffers.
     pub pool: Rc<Pool>,
+    /// Pipes for splice.
+    pub pipes: Rc<Pipes>,
     /// Where link bytes are read and decoded; never held across an await.
     pub scratch: RefCell<Vec<u8>>,
     /// Counters.
@@ -98,6 +102,7 @@ impl Worker {
         Rc::new(Worker {
             index,
             pool: Pool::new(),
+            pipes: Pipes::new(),
             scratch: RefCell::new(vec![0; SCRATCH]),
             counters: Counters::default(),
             wheel: RefCell::default(),
@@ -163,7 +168,8 @@ impl Worker {
             }
             self.run_due(now);
             if now.since(flushed) >= FLUSH_EVERY {
-                sink.flush(&self.counters, self.pool.in_use());
+                sink.flush(&self.counters, self.pool.in_use() + self.pipes.held());
+                self.pipes.rest();
                 flushed = now;
             }
         }

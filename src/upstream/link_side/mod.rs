@@ -1,5 +1,7 @@
 //! Pure: no IO, no clock. The link's half of an endpoint: its links, its fresh dials, and plain mode.
 
+mod dials;
+
 use std::time::Duration;
 
 use crate::detector::promise::reached;
@@ -9,7 +11,9 @@ use crate::detector::{
 use crate::stamp::Stamp;
 use crate::verdict::{Cause, State};
 
-use super::facts::{DialResult, EndpointParams, LinkLost, LinkPolicy, Mode, PlainResult, PortState};
+use crate::upstream::facts::{
+    DialResult, EndpointParams, LinkLost, LinkPolicy, Mode, PlainResult, PortState,
+};
 
 /// A cause may be refined for this long after the doubt or the verdict.
 const REFINE_FOR: Duration = Duration::from_millis(250);
@@ -256,100 +260,6 @@ impl LinkSide {
     /// The peer's own stall explains the silence: FAILED was right.
     pub fn explained(&mut self) {
         self.explained = true;
-    }
-
-    // === dials ===
-
-    /// A fresh dial of the link port ended like this. True if the service's own port should be looked at.
-    pub fn dial(&mut self, now: Stamp, result: DialResult) -> bool {
-        self.refused = result == DialResult::Refused;
-        if result == DialResult::Welcomed {
-            self.negative = false;
-            return false;
-        }
-        self.negative = true;
-        if self.policy == LinkPolicy::Off || self.links.iter().any(|l| l.state == State::Active) {
-            return false;
-        }
-        match result {
-            DialResult::Refused => return self.proved_or_ask(now),
-            DialResult::AcceptedNoWelcome => self.refine(now, Cause::HangPeer),
-            DialResult::Unanswered => self.refine(now, Cause::Blackhole),
-            DialResult::NotSidecar if self.policy == LinkPolicy::Required && self.incarnation.is_none() => {
-                self.set(now, State::Failed, Cause::SidecarLost, true);
-            }
-            DialResult::NotSidecar | DialResult::Welcomed => {}
-        }
-        false
-    }
-
-    /// The service's own port, looked at because the link port is refused or plain mode is FAILED.
-    pub fn service_port(&mut self, now: Stamp, port: PortState) {
-        if self.links.iter().any(|l| l.state == State::Active) {
-            return;
-        }
-        let known = self.incarnation.is_some();
-        match (port, self.policy) {
-            (PortState::Accepts, LinkPolicy::Required) => {
-                self.refine_to(Cause::SidecarLost);
-            }
-            (PortState::Accepts, LinkPolicy::Auto | LinkPolicy::Off) => {
-                if self.mode == Mode::Framed && !self.refused {
-                    return;
-                }
-                let cause = if known { Cause::SidecarLost } else { Cause::None };
-                self.go_plain();
-                if self.state != State::Active {
-                    self.note_end(now);
-                    self.healed = self.end_failure(now);
-                    self.set(now, State::Active, cause, false);
-                }
-                self.cause = cause;
-            }
-            (PortState::Refused, _) => {
-                if (self.refused || self.mode == Mode::Plain) && !self.draining {
-                    self.fail_by_proof(now, Cause::Crash);
-                }
-            }
-            (PortState::Unanswered, LinkPolicy::Auto) if self.refused && known && !self.draining => {
-                if self.state != State::Failed {
-                    self.set(now, State::Failed, Cause::Blackhole, false);
-                }
-            }
-            (PortState::Unanswered, _) => {}
-        }
-    }
-
-    /// A plain connection to the service ended like this.
-    pub fn plain_result(&mut self, now: Stamp, result: PlainResult) {
-        if self.mode != Mode::Plain {
-            return;
-        }
-        match result {
-            PlainResult::Ok => {
-                (self.resets, self.timeouts) = (0, 0);
-                if self.state != State::Active {
-                    self.note_end(now);
-                    self.healed = self.end_failure(now);
-                    self.set(now, State::Active, self.plain_cause(), false);
-                }
-            }
-            PlainResult::Refused => self.fail_by_proof(now, Cause::Crash),
-            PlainResult::Reset => {
-                self.resets = self.resets.saturating_add(1);
-                if self.resets >= PLAIN_STRIKES && self.state == State::Active {
-                    self.set(now, State::Suspect, Cause::Silent, false);
-                }
-            }
-            PlainResult::Timeout => {
-                self.timeouts = self.timeouts.saturating_add(1);
-                if self.timeouts >= PLAIN_STRIKES && self.state != State::Failed {
-                    self.set(now, State::Failed, Cause::Blackhole, false);
-                } else if self.state == State::Active {
-                    self.set(now, State::Suspect, Cause::Silent, false);
-                }
-            }
-        }
     }
 
     /// Time passed: patience without a link may be over.

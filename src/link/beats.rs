@@ -1,0 +1,72 @@
+//! The beat that ends each batch: what it promises, what it echoes.
+
+use std::time::Duration;
+
+use super::Link;
+use crate::stamp::Stamp;
+use crate::wire::Beat;
+
+/// Sequence numbers of both directions, for the echo in beats.
+pub(super) struct Beats {
+    pub(super) seq: u32,
+    sent: [Stamp; 64],
+    pub(super) heard_seq: u32,
+    pub(super) heard_at: Stamp,
+    pub(super) rtt: Duration,
+}
+
+impl Beats {
+    pub(super) fn new(now: Stamp) -> Beats {
+        Beats { seq: 0, sent: [Stamp::ZERO; 64], heard_seq: 0, heard_at: now, rtt: Duration::ZERO }
+    }
+
+    fn next(&mut self, now: Stamp) -> u32 {
+        self.seq = self.seq.wrapping_add(1);
+        self.sent[self.seq as usize % 64] = now;
+        self.seq
+    }
+
+    /// When beat `seq` was written, if that is still known.
+    pub(super) fn sent_at(&self, seq: u32) -> Option<Stamp> {
+        let known = self.seq.wrapping_sub(seq) < 64 && seq != 0;
+        known.then(|| self.sent[seq as usize % 64]).filter(|t| *t != Stamp::ZERO)
+    }
+}
+
+impl Link {
+    /// The promise is made when the frame is handed to the kernel.
+    pub(super) fn make_beat(&self, now: Stamp, with_data: bool) -> Beat {
+        let facts = self.side.facts(now);
+        let mut pace = self.pace.borrow_mut();
+        pace.set_idle(self.side.idle_promise());
+        let promise = pace.next_promise(now, self.side.on_duty(self.id));
+        let saved = pace.wrote(now, promise, with_data);
+        self.w.counters.saved.set(self.w.counters.saved.get() + saved);
+        if let Some(j) = &mut *self.judge.borrow_mut() {
+            j.we_promised(now, promise);
+        }
+        let mut flags = facts.flags;
+        let (stalled_at, _) = self.w.last_stall.get();
+        flags.own_stall = stalled_at != Stamp::ZERO && now.since(stalled_at) < Duration::from_millis(50);
+        flags.draining |= self.goaway.get();
+        let mut b = self.beats.borrow_mut();
+        Beat {
+            seq: b.next(now),
+            promise_ms: millis16(promise),
+            flags,
+            vouch: facts.vouch,
+            processing_us: facts.processing_us,
+            utility: facts.utility,
+            in_flight: facts.in_flight,
+            oldest_ms: facts.oldest_ms,
+            load: facts.load,
+            heard_seq: b.heard_seq,
+            heard_age_us: u32::try_from(now.since(b.heard_at).as_micros()).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// Whole milliseconds, saturating.
+pub(crate) fn millis16(d: Duration) -> u16 {
+    u16::try_from(d.as_millis()).unwrap_or(u16::MAX)
+}
