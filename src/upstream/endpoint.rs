@@ -165,7 +165,8 @@ impl Endpoint {
         if matches!(result, DialResult::NotSidecar | DialResult::AcceptedNoWelcome) && self.link.dying(now) {
             self.dials.race(now);
         }
-        if result != DialResult::Welcomed && self.link.never_linked() && self.link.state() == State::Active {
+        // Only who answered and is no sidecar is left alone for long: a port that is not open yet may open any time.
+        if result == DialResult::NotSidecar && self.link.never_linked() && self.link.state() == State::Active {
             self.dials.remember_negative(now);
         }
         if look {
