@@ -18,7 +18,7 @@ use crate::detector::Output;
 use crate::evidence::ServiceStats;
 use crate::link::driver::Peer;
 use crate::link::handshake::{self, DialError, tune_app};
-use crate::link::pace::PaceParams;
+use crate::link::pace::{OFF_DUTY, PaceParams};
 use crate::link::{BeatFacts, Link, LinkConf, Lost, Side, Stream};
 use crate::metrics::{CloseReason, Direction, Handshake, InboundMetrics, LinkError, Metrics};
 use crate::stamp::Stamp;
@@ -239,9 +239,10 @@ impl Acceptor {
 
     fn side(self: &Rc<Self>, hello: &Hello, index: usize) -> (PaceParams, Rc<InboundSide>) {
         let c = &self.common;
-        let active = Duration::from_millis(u64::from(hello.want_active_ms.max(FASTEST_MS)));
-        let wanted = Duration::from_millis(u64::from(hello.want_idle_ms.max(FASTEST_MS)));
-        let idle = wanted.clamp(active, Duration::from_secs(10));
+        let fastest = hello.accept_min_ms.max(FASTEST_MS);
+        let wanted = |ms: u16| Duration::from_millis(u64::from(ms.max(fastest))).min(OFF_DUTY);
+        let active = wanted(hello.want_active_ms);
+        let idle = wanted(hello.want_idle_ms).max(active);
         let inbound = self.inbounds[index].clone();
         inbound.links.fetch_add(1, Relaxed);
         c.link_count.fetch_add(1, Relaxed);
