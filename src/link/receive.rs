@@ -15,6 +15,10 @@ const CONTROL_BUDGET: u32 = 50_000;
 const BUDGET_TIME: Duration = Duration::from_millis(100);
 /// An announced pause is believed for this long at most (detection.md section 2).
 const MAINTENANCE_MAX: Duration = Duration::from_secs(30);
+/// Longest promise that is believed: what links without duty promise.
+const PROMISE_MAX: Duration = super::pace::OFF_DUTY;
+/// No path has a longer round trip; what a peer makes us measure must not slow its own judgement for long.
+const RTT_MAX: Duration = Duration::from_secs(1);
 
 impl Link {
     /// Decodes and acts. Bytes of a frame that is not complete are kept by the decoder.
@@ -222,6 +226,7 @@ impl Link {
     }
 
     fn rtt_sample(&self, d: Duration) {
+        let d = d.min(RTT_MAX);
         if let Some(j) = &mut *self.judge.borrow_mut() {
             j.rtt_sample(d);
         }
@@ -251,5 +256,5 @@ impl Link {
 const EMFILE: u16 = 24;
 
 fn ms(n: u16) -> Duration {
-    Duration::from_millis(u64::from(n))
+    Duration::from_millis(u64::from(n)).min(PROMISE_MAX)
 }
