@@ -333,8 +333,10 @@ impl Link {
 
     /// True if the stream may queue data now; else it is woken when there is room.
     pub(super) fn has_room(&self, stream: &Rc<Stream>) -> bool {
-        let room = self.out.borrow().pending() < self.conf.queue_max / 2;
-        if !room {
+        // Where memory is short each link still has a batch under way.
+        let most = if self.w.memory_is_short() { BLOCK } else { self.conf.queue_max };
+        let room = self.out.borrow().pending() < most;
+        if !room && !stream.waiting.get() {
             self.wait(stream);
         }
         room
@@ -348,7 +350,7 @@ impl Link {
     }
 
     fn wake_waiting(&self) {
-        let low = self.conf.queue_max / 4;
+        let low = self.conf.queue_max / 2;
         let mut pending = self.out.borrow().pending();
         while pending < low {
             let Some(s) = self.waiting.borrow_mut().pop_front() else { return };
@@ -358,6 +360,8 @@ impl Link {
     }
 
     /// A stream has data but no credit since `since`.
+            self.pressure.borrow_mut().full(clock::now());
+            self.reschedule();
     pub(super) fn blocked(&self, stream: u32, since: Stamp) {
         self.pressure.borrow_mut().block(stream, since);
         self.reschedule();

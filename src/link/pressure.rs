@@ -23,6 +23,8 @@ pub struct Pressure {
     blocked: HashMap<u32, Stamp>,
     over_since: Option<Stamp>,
     active: Option<Stamp>,
+    /// When it is to be told again.
+    again: Stamp,
 }
 
 impl Pressure {
@@ -41,6 +43,21 @@ impl Pressure {
     /// No stream is left.
     pub fn clear(&mut self) {
         self.blocked.clear();
+    }
+
+    /// The queue takes no more.
+    pub fn full(&mut self, now: Stamp) {
+        self.over_since.get_or_insert(now);
+    }
+
+    /// Streams without credit.
+    pub fn blocked(&self) -> Vec<u32> {
+        self.blocked.keys().copied().collect()
+    }
+
+    /// It was told, with this promise.
+    pub fn told(&mut self, now: Stamp, promise: Duration) {
+        self.again = now + promise.mul_f64(0.8);
     }
 
     /// True while the peer believes it.
@@ -69,11 +86,14 @@ impl Pressure {
         self.blocked.values().copied().chain(self.over_since).min()
     }
 
-    /// When to judge again although no beat is due.
+    /// When to judge again although no beat is due: beats that ride on traffic never fall due.
     pub fn next_due(&self) -> Stamp {
         match (self.active, self.since()) {
+            (None, None) => Stamp::NEVER,
             (None, Some(s)) => s + AFTER,
-            _ => Stamp::NEVER,
+            (Some(_), Some(_)) => self.again,
+            // It is over: that is told at once.
+            (Some(_), None) => Stamp::ZERO,
         }
     }
 }
@@ -97,6 +117,23 @@ mod tests {
         p.unblock(7);
         assert_eq!(p.evaluate(at(121), 0.0, 0.75), Some(Tell::Over(at(100))));
         assert_eq!(p.evaluate(at(122), 0.0, 0.75), None);
+    }
+
+    #[test]
+    fn it_is_repeated_within_its_promise_and_its_end_is_told_at_once() {
+        let mut p = Pressure::default();
+        assert_eq!(p.next_due(), Stamp::NEVER);
+        p.block(7, at(100));
+        p.block(8, at(101));
+        p.evaluate(at(105), 0.0, 0.75);
+        p.told(at(105), Duration::from_millis(20));
+        assert_eq!(p.next_due(), at(121));
+        p.unblock(7);
+        assert_eq!(p.next_due(), at(121));
+        p.unblock(8);
+        assert_eq!(p.next_due(), Stamp::ZERO);
+        assert_eq!(p.evaluate(at(110), 0.0, 0.75), Some(Tell::Over(at(100))));
+        assert_eq!(p.next_due(), Stamp::NEVER);
     }
 
     #[test]

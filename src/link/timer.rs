@@ -117,8 +117,6 @@ impl Link {
     }
 
     fn challenge(self: &Rc<Self>, now: Stamp) {
-        let nonce = self.w.random();
-        self.asked.set((nonce, now));
         self.segments_at_doubt.set(self.data_segments());
         if let Some(j) = &mut *self.judge.borrow_mut() {
             j.challenge_sent(now);
@@ -127,6 +125,8 @@ impl Link {
         if self.is_writing() && self.out.borrow().has_new() {
             return;
         }
+        let nonce = self.w.random();
+        self.asked.set((nonce, now));
         self.send_control(&Frame::Challenge { nonce });
     }
 
