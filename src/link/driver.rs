@@ -100,6 +100,9 @@ const QUANTUM: std::ops::RangeInclusive<usize> = 16 * 1024..=256 * 1024;
 /// A batch that takes longer than this to leave is too large for the path.
 const BATCH_TIME: Duration = Duration::from_millis(5);
 
+/// Control frames that wait for a peer that does not read, bytes. An honest one makes us say little while it is
+/// stopped; what a peer may ask for at most must not become memory.
+const CONTROL_MAX: usize = 4 << 20;
 impl Link {
     /// A link over a socket whose handshake is done.
     pub fn new(
@@ -399,17 +402,29 @@ impl Link {
     }
 
     /// Tells the peer that the stream is over.
+        if self.is_lost() {
+            return;
+        }
     pub(super) fn reset_stream(&self, stream: &Stream, reason: ResetReason) {
         if self.streams.borrow().contains_key(&stream.id) {
             self.send_ordered(&Frame::Reset { stream: stream.id, reason });
         }
         self.forget_stream(stream.id);
+        if before + n > CONTROL_MAX {
+            return self.close(Lost::Protocol("reads_nothing"));
+        }
     }
 
     /// The stream is over; what still arrives for it is discarded.
     pub(super) fn forget_stream(&self, id: u32) {
         let gone = self.streams.borrow_mut().remove(&id);
         self.pressure.borrow_mut().unblock(id);
+        if self.is_lost() {
+            return;
+        }
+        if self.out.borrow().pending() > self.conf.queue_max + CONTROL_MAX {
+            return self.close(Lost::Protocol("reads_nothing"));
+        }
         if self.splice.borrow_mut().abandon(id) {
             self.wake_waiting();
         }
