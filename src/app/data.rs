@@ -132,6 +132,7 @@ struct Place {
 async fn data_path(seed: WorkerSeed) {
     let WorkerSeed { index, seed, listeners, shared, posts, mail } = seed;
     let w = Worker::new(index, seed);
+    w.memory_max.set(shared.memory / posts.len());
     let mail_to = |p: &UnboundedSender<Command>| -> Post {
         let p = p.clone();
         // A worker that is gone needs no news.

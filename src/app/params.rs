@@ -28,6 +28,8 @@ pub(super) struct Shared {
     pub(super) watch: evidence::Params,
     pub(super) loads: Arc<Loads>,
     pub(super) connections: Arc<Quota>,
+    /// Buffered bytes in all.
+    pub(super) memory: usize,
     pub(super) metrics: Arc<Metrics>,
     pub(super) events: Arc<EventLog>,
     /// Workers that are ready.
@@ -55,6 +57,7 @@ impl Shared {
             },
             loads: Loads::new(c.node.workers),
             connections: Quota::new(c.limits.connections),
+            memory: c.limits.memory,
             metrics: metrics.clone(),
             events: events.clone(),
             started: AtomicUsize::new(0),

@@ -23,6 +23,7 @@ use crate::clock;
 use crate::detector::LinkJudge;
 use crate::stamp::Stamp;
 use crate::wire::{Decoder, Frame, Limits, ResetReason};
+use crate::worker::pool::BLOCK;
 use crate::worker::{Dir, Worker};
 
 /// What a link needs to know; all of it agreed in the handshake or configured.
@@ -434,7 +435,12 @@ impl Link {
     }
 
     pub(super) fn window_max(&self) -> u32 {
-        self.conf.window_max
+        if self.w.memory_is_short() { self.conf.initial_credit } else { self.conf.window_max }
+    }
+
+    /// False if memory for slow applications is used up.
+    pub(super) fn may_buffer(&self, n: usize) -> bool {
+        self.w.held.get() + n <= self.w.memory_max.get()
     }
 
     pub(super) fn buffer(&self, n: usize) {

@@ -8,6 +8,7 @@ pub mod backoff;
 pub mod beats;
 pub mod bulk;
 pub mod credit;
+mod deliver;
 pub mod driver;
 mod handle;
 pub mod handshake;

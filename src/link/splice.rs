@@ -8,7 +8,7 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -51,7 +51,7 @@ enum Stage {
 
 /// Bytes on their way to an application.
 pub(super) enum Chunk {
-    Copied(Bytes),
+    Copied(BytesMut),
     Piped(Pipe),
 }
 

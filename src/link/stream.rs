@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
-use std::net::Shutdown;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
@@ -42,6 +41,8 @@ pub enum Ended {
     Cut,
     /// The peer broke the rules of the stream.
     Protocol,
+    /// Memory for those who do not read is used up.
+    Limit,
 }
 
 impl Ended {
@@ -55,6 +56,7 @@ impl Ended {
             Ended::LinkLost => "link_lost",
             Ended::Cut => "failed",
             Ended::Protocol => "protocol",
+            Ended::Limit => "limit",
         }
     }
 }
@@ -66,7 +68,7 @@ pub struct Stream {
     pub(super) link: Rc<Link>,
     pub(super) io: RefCell<Option<TcpStream>>,
     pub(super) flow: RefCell<Flow>,
-    meter: RefCell<Option<Box<dyn Meter>>>,
+    pub(super) meter: RefCell<Option<Box<dyn Meter>>>,
     waker: RefCell<Option<Waker>>,
     /// In the link's queue for room.
     pub(super) waiting: Cell<bool>,
@@ -75,12 +77,16 @@ pub struct Stream {
 
 pub(super) struct Flow {
     credit: SendCredit,
-    window: RecvWindow,
+    pub(super) window: RecvWindow,
     pub(super) pending: VecDeque<Chunk>,
-    pending_len: usize,
-    fin_in: bool,
-    fin_delivered: bool,
-    fin_out: bool,
+    pub(super) pending_len: usize,
+    /// Read before the stream existed, and not sent yet.
+    unsent: Bytes,
+    /// The application takes no more; what it said before that is still to be read.
+    pub(super) deaf: bool,
+    pub(super) fin_in: bool,
+    pub(super) fin_delivered: bool,
+    pub(super) fin_out: bool,
     pub(super) opened: bool,
     replay: Option<Vec<u8>>,
     pub(super) outgoing: Bulk,
@@ -100,6 +106,8 @@ impl Stream {
             window: RecvWindow::new(initial, now),
             pending: VecDeque::new(),
             pending_len: 0,
+            unsent: Bytes::new(),
+            deaf: false,
             fin_in: false,
             fin_delivered: false,
             fin_out: false,
@@ -155,7 +163,7 @@ impl Stream {
         self.flow.borrow().pending_len
     }
 
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         if let Some(w) = &*self.waker.borrow() {
             w.wake_by_ref();
         }
@@ -173,13 +181,18 @@ impl Stream {
     fn finish(&self, ended: Ended) {
         self.link.forget_stream(self.id);
         let mut flow = self.flow.borrow_mut();
-        self.link.unbuffer(flow.pending_len);
-        flow.pending.clear();
-        flow.pending_len = 0;
-        let retry = matches!(ended, Ended::OpenFailed(_) | Ended::LinkLost) && !flow.opened;
+        self.drop_pending(&mut flow);
+        let retry =
+            matches!(ended, Ended::OpenFailed(_) | Ended::LinkLost) && !flow.opened && flow.replay.is_some();
         if ended != Ended::Done && !retry {
             self.reset_app();
         }
+    }
+
+    pub(super) fn drop_pending(&self, flow: &mut Flow) {
+        self.link.unbuffer(flow.pending_len);
+        flow.pending.clear();
+        flow.pending_len = 0;
     }
 
     /// RST instead of FIN when the socket is dropped.
@@ -212,135 +225,6 @@ impl Stream {
         if flow.fin_out && flow.fin_delivered { Poll::Ready(Ended::Done) } else { Poll::Pending }
     }
 
-    // === towards the application ===
-
-    /// Bytes of a DATA frame. Written at once where nothing waits; the rest is kept under the window.
-    pub(super) fn deliver(&self, bytes: &[u8], now: Stamp) {
-        let mut flow = self.flow.borrow_mut();
-        if flow.fin_in || !flow.window.arrived(bytes.len()) {
-            drop(flow);
-            return self.broke_rule();
-        }
-        let mut rest = bytes;
-        if flow.pending.is_empty()
-            && let Some(io) = &*self.io.borrow()
-        {
-            match io.try_write(rest) {
-                Ok(n) => {
-                    self.drained(&mut flow, n, now);
-                    rest = &rest[n..];
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => {
-                    drop(flow);
-                    return self.app_failed(now);
-                }
-            }
-        }
-        if !rest.is_empty() {
-            flow.pending.push_back(Chunk::Copied(Bytes::copy_from_slice(rest)));
-            flow.pending_len += rest.len();
-            self.link.buffer(rest.len());
-            drop(flow);
-            self.wake();
-        }
-    }
-
-    fn broke_rule(&self) {
-        self.link.reset_stream(self, ResetReason::Protocol);
-        self.end(Ended::Protocol);
-    }
-
-    /// `n` bytes of a DATA frame are in a pipe, the last of what is pending.
-    pub(super) fn pulled(&self, n: usize, now: Stamp) {
-        let mut flow = self.flow.borrow_mut();
-        flow.pending_len += n;
-        self.link.buffer(n);
-        if flow.fin_in || !flow.window.arrived(n) {
-            drop(flow);
-            return self.broke_rule();
-        }
-        let io = self.io.borrow();
-        let Some(app) = &*io else { return };
-        let written = self.write_pending(&mut flow, app, now);
-        let rest = !flow.pending.is_empty();
-        drop((flow, io));
-        if written.is_err() {
-            self.app_failed(now);
-        } else if rest {
-            self.wake();
-        }
-    }
-
-    /// The peer will send no more.
-    pub(super) fn fin(&self) {
-        let mut flow = self.flow.borrow_mut();
-        flow.fin_in = true;
-        if flow.pending.is_empty() && self.io.borrow().is_some() {
-            self.shut(&mut flow);
-        }
-        drop(flow);
-        self.wake();
-    }
-
-    fn shut(&self, flow: &mut Flow) {
-        flow.fin_delivered = true;
-        if let Some(io) = &*self.io.borrow() {
-            // Not connected any more: the read side will say so.
-            let _ = SockRef::from(io).shutdown(Shutdown::Write);
-        }
-    }
-
-    fn drained(&self, flow: &mut Flow, n: usize, now: Stamp) {
-        if let Some(m) = &*self.meter.borrow() {
-            m.taken(now, n);
-        }
-        let max = self.link.window_max();
-        if let Some(bytes) = flow.window.drained(n, now, self.link.rtt(), max) {
-            self.link.send_control(&Frame::Credit { stream: self.id, bytes });
-        }
-    }
-
-    fn poll_to_app(&self, cx: &mut Context<'_>) {
-        loop {
-            let mut flow = self.flow.borrow_mut();
-            if flow.pending.is_empty() {
-                if flow.fin_in && !flow.fin_delivered {
-                    self.shut(&mut flow);
-                }
-                return;
-            }
-            let io = self.io.borrow();
-            let Some(io) = &*io else { return };
-            let ready = match io.poll_write_ready(cx) {
-                Poll::Pending => return,
-                Poll::Ready(ready) => ready,
-            };
-            let now = clock::now();
-            if ready.and_then(|()| self.write_pending(&mut flow, io, now)).is_err() {
-                drop(flow);
-                return self.app_failed(now);
-            }
-        }
-    }
-
-    /// Writes until nothing is pending or the application takes no more.
-    fn write_pending(&self, flow: &mut Flow, io: &TcpStream, now: Stamp) -> io::Result<()> {
-        while let Some(front) = flow.pending.front_mut() {
-            let n = match front.write(io) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                other => other?,
-            };
-            if front.is_empty() {
-                flow.pending.pop_front();
-            }
-            flow.pending_len -= n;
-            self.link.unbuffer(n);
-            self.drained(flow, n, now);
-        }
-        Ok(())
-    }
-
     // === from the application ===
 
     fn poll_from_app(self: &Rc<Self>, cx: &mut Context<'_>) {
@@ -355,18 +239,21 @@ impl Stream {
             }
             let credit = self.flow.borrow().credit.left();
             if credit == 0 {
-                let since = self.flow.borrow_mut().credit.block(clock::now());
-                self.link.blocked(self.id, since);
-                return;
+                return self.wait_for_credit(cx);
             }
             if taken >= quantum {
                 // Others get their turn first.
                 cx.waker().wake_by_ref();
                 return;
             }
+            if !self.flow.borrow().unsent.is_empty() {
+                self.send_unsent(clock::now());
+                continue;
+            }
             let want = credit.min(quantum - taken);
             match self.poll_take_once(cx, want) {
                 Poll::Pending => return,
+                Poll::Ready(Ok(0)) if self.flow.borrow().deaf => return self.app_failed(clock::now()),
                 Poll::Ready(Ok(0)) => return self.app_fin(),
                 Poll::Ready(Ok(n)) => taken += n,
                 Poll::Ready(Err(_)) => return self.app_failed(clock::now()),
@@ -382,6 +269,36 @@ impl Stream {
             self.flow.borrow_mut().outgoing.piece(n, want);
         }
         got
+    }
+
+    /// Only data needs credit: an end does not, and nothing to send is no backpressure.
+    fn wait_for_credit(&self, cx: &mut Context<'_>) {
+        let unsent = !self.flow.borrow().unsent.is_empty();
+        match if unsent { Poll::Ready(Ok(1)) } else { self.poll_peek(cx) } {
+            Poll::Pending => {}
+            Poll::Ready(Ok(0)) if self.flow.borrow().deaf => self.app_failed(clock::now()),
+            Poll::Ready(Ok(0)) => self.app_fin(),
+            Poll::Ready(Ok(_)) => {
+                let since = self.flow.borrow_mut().credit.block(clock::now());
+                self.link.blocked(self.id, since);
+            }
+            Poll::Ready(Err(_)) => self.app_failed(clock::now()),
+        }
+    }
+
+    fn poll_peek(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut io = self.io.borrow_mut();
+        let Some(io) = io.as_mut() else { return Poll::Pending };
+        let mut one = [0];
+        io.poll_peek(cx, &mut ReadBuf::new(&mut one))
+    }
+
+    /// A blocked stream is not read, so the reset of its application must be asked for. Called now and then.
+    pub(super) fn look_at_app(&self, now: Stamp) {
+        let failed = self.io.borrow().as_ref().is_some_and(|io| !matches!(io.take_error(), Ok(None)));
+        if failed {
+            self.app_failed(now);
+        }
     }
 
     fn poll_read_once(&self, cx: &mut Context<'_>, want: usize) -> Poll<io::Result<usize>> {
@@ -424,13 +341,25 @@ impl Stream {
     /// Sends bytes that were read before this stream existed (a retry on another endpoint).
     pub(super) fn send_first(&self, first: &[u8], now: Stamp) {
         let mut flow = self.flow.borrow_mut();
-        let n = first.len().min(flow.credit.left());
-        debug_assert_eq!(n, first.len(), "the first bytes fit the initial credit");
-        flow.credit.spend(n);
         if let Some(r) = &mut flow.replay {
-            r.extend_from_slice(&first[..n]);
+            r.extend_from_slice(first);
         }
-        self.link.out.borrow_mut().append_data(self.id, &first[..n]);
+        flow.unsent = Bytes::copy_from_slice(first);
+        drop(flow);
+        self.send_unsent(now);
+    }
+
+    /// As much of them as there is credit for: another endpoint may give less than the first one did.
+    fn send_unsent(&self, now: Stamp) {
+        let mut flow = self.flow.borrow_mut();
+        let n = flow.unsent.len().min(flow.credit.left());
+        if n == 0 {
+            return;
+        }
+        let part = flow.unsent.split_to(n);
+        flow.credit.spend(n);
+        drop(flow);
+        self.link.out.borrow_mut().append_data(self.id, &part);
         self.link.sent_data(now, n);
     }
 
@@ -442,7 +371,7 @@ impl Stream {
         self.link.send_ordered(&Frame::Fin { stream: self.id });
     }
 
-    fn app_failed(&self, now: Stamp) {
+    pub(super) fn app_failed(&self, now: Stamp) {
         if self.ended.get().is_some() {
             return;
         }
@@ -467,6 +396,32 @@ impl Stream {
         ok
     }
 
+    /// The service did not answer in time: the connection may go elsewhere. Nothing happens once it accepted.
+    pub fn expire(&self) {
+        if !self.flow.borrow().opened && self.ended.get().is_none() {
+            self.link.reset_stream(self, ResetReason::Limit);
+            self.end(Ended::OpenFailed(ETIMEDOUT));
+        }
+    }
+
+    /// Both sides have said all; only delivery is left, and that needs no link.
+    pub(super) fn all_said(&self) -> bool {
+        let flow = self.flow.borrow();
+        flow.fin_in && flow.fin_out
+    }
+
+    /// Waits until the stream is over. For the time before [`Stream::run`] only.
+    pub async fn over(&self) {
+        std::future::poll_fn(|cx| {
+            if self.ended.get().is_some() {
+                return Poll::Ready(());
+            }
+            *self.waker.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
     /// Ends the stream with `why`; its task cleans up.
     pub(super) fn end(&self, why: Ended) {
         if self.ended.get().is_none() {
@@ -481,6 +436,9 @@ impl Stream {
     }
 }
 
+/// errno of "connection timed out".
+const ETIMEDOUT: u16 = 110;
+
 /// A stream whose task was dropped is reset, so that the peer does not wait for it.
 struct Abandon<'a>(&'a Rc<Stream>);
 
@@ -489,5 +447,12 @@ impl Drop for Abandon<'_> {
         let s = self.0;
         s.link.reset_stream(s, ResetReason::Shutdown);
         s.finish(Ended::Cut);
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // A stream that was refused never ran.
+        self.link.unbuffer(self.flow.borrow().pending_len);
     }
 }

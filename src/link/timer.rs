@@ -130,6 +130,12 @@ impl Link {
         self.send_control(&Frame::Challenge { nonce });
     }
 
+    fn look_at_blocked(&self, now: Stamp) {
+        let ids = self.pressure.borrow().blocked();
+        let streams: Vec<_> = ids.iter().filter_map(|id| self.streams.borrow().get(id).cloned()).collect();
+        streams.iter().for_each(|s| s.look_at_app(now));
+    }
+
     fn tell_pressure(self: &Rc<Self>, now: Stamp) {
         let occupancy = self.queue_ratio();
         let told = self.pressure.borrow_mut().evaluate(now, occupancy, self.conf.threshold);
@@ -139,6 +145,10 @@ impl Link {
             Some(Tell::Over(since)) => (false, since),
         };
         let promise = self.pace.borrow().next_promise(now, self.side.on_duty(self.id));
+        if active {
+            self.look_at_blocked(now);
+        }
+        self.pressure.borrow_mut().told(now, promise);
         let frame = Frame::Backpressure(Backpressure {
             active,
             occupancy: (occupancy.min(60.0) * 1000.0) as u16,

@@ -116,7 +116,7 @@ pub(super) fn reason(ended: Ended) -> CloseReason {
         Ended::OpenFailed(_) => CloseReason::OpenFailed,
         Ended::LinkLost => CloseReason::LinkLost,
         Ended::Cut => CloseReason::Failed,
-        Ended::Protocol => CloseReason::Error,
+        Ended::Protocol | Ended::Limit => CloseReason::Error,
     }
 }
 

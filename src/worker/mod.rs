@@ -83,6 +83,10 @@ pub struct Worker {
     pub pool: Rc<Pool>,
     /// Pipes for splice.
     pub pipes: Rc<Pipes>,
+    /// Bytes held for applications that do not read.
+    pub held: Cell<usize>,
+    /// Most of them, and of the buffers.
+    pub memory_max: Cell<usize>,
     /// Where link bytes are read and decoded; never held across an await.
     pub scratch: RefCell<Vec<u8>>,
     /// Counters.
@@ -103,6 +107,8 @@ impl Worker {
             index,
             pool: Pool::new(),
             pipes: Pipes::new(),
+            held: Cell::new(0),
+            memory_max: Cell::new(usize::MAX),
             scratch: RefCell::new(vec![0; SCRATCH]),
             counters: Counters::default(),
             wheel: RefCell::default(),
@@ -112,6 +118,11 @@ impl Worker {
             rng: Cell::new(seed | 1),
             last_stall: Cell::new((Stamp::ZERO, Duration::ZERO)),
         })
+    }
+
+    /// True while more than half of the memory is used: what can wait does.
+    pub fn memory_is_short(&self) -> bool {
+        self.held.get() + self.pool.in_use() > self.memory_max.get() / 2
     }
 
     /// An id that no other link or endpoint of this process has.
