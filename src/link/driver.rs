@@ -172,6 +172,8 @@ impl Link {
         let side = self.side.clone();
         side.lost(&self, clock::now(), &how);
     }
+        // Streams that are still being delivered keep the link; the peer shall know at once. It may know already.
+        let _ = socket2::SockRef::from(&*self.io.borrow()).shutdown(std::net::Shutdown::Both);
 
     fn poll(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<Lost> {
         {

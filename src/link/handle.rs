@@ -9,7 +9,7 @@ use super::stream::{Ended, Stream};
 use super::{Link, Lost};
 use crate::clock;
 use crate::detector::LinkJudge;
-use crate::wire::Frame;
+use crate::wire::{Frame, ResetReason};
 
 impl Link {
     /// Opens a stream for an application connection. `first`: bytes already read from it. Gives the socket back if
@@ -54,11 +54,16 @@ impl Link {
         self.send_control(&Frame::Goaway { deadline_ms: ms });
     }
 
-    /// Ends all streams with RST towards the applications; the link stays as a witness.
+    /// Ends all streams with RST towards the applications. Where the link stays, as a witness, the peer is told: its
+    /// halves of the streams must not outlive a mistake.
     pub fn end_streams(&self, why: Ended) {
         let all: Vec<_> = self.streams.borrow_mut().drain().map(|(_, s)| s).collect();
         for s in all {
-            s.end(why);
+            self.splice.borrow_mut().abandon(s.id);
+            self.send_ordered(&Frame::Reset { stream: s.id, reason: ResetReason::Rst });
+            if why != Ended::LinkLost || !s.all_said() {
+                s.end(why);
+            }
         }
         self.waiting.borrow_mut().clear();
         self.pressure.borrow_mut().clear();
@@ -67,6 +72,7 @@ impl Link {
     /// Ends the link.
     pub fn close(&self, how: Lost) {
         let mut lost = self.lost.borrow_mut();
+        self.pace.borrow_mut().no_streams();
         if lost.is_none() {
             *lost = Some(how);
         }
