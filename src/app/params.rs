@@ -180,7 +180,6 @@ fn dialer(c: &Config, incarnation: u64) -> Dialer {
         incarnation,
         active: c.beat.active,
         idle: c.beat.idle,
-        initial_credit: credit::INITIAL.min(c.limits.stream_window),
         window_max: c.limits.stream_window,
         queue_max: c.limits.link_queue,
         threshold: c.backpressure_threshold,

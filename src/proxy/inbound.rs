@@ -217,7 +217,7 @@ impl Acceptor {
         let conf = LinkConf {
             pace,
             initial_credit: c.initial_credit,
-            peer_credit: crate::link::credit::INITIAL,
+            peer_credit: c.initial_credit,
             window_max: c.window_max,
             queue_max: c.queue_max,
             threshold: c.threshold,

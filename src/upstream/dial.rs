@@ -24,8 +24,6 @@ pub struct Dialer {
     pub active: Duration,
     /// Promise while idle that we want.
     pub idle: Duration,
-    /// Credit of new streams.
-    pub initial_credit: u32,
     /// Most credit of one stream.
     pub window_max: u32,
     /// Send queue cap.
@@ -93,7 +91,8 @@ pub async fn dial(
     let side = OutboundSide::new(Rc::downgrade(hub), key, hub.shared(key).clone(), main);
     let conf = LinkConf {
         pace: PaceParams { active: d.active, idle: IDLE_TOWARDS_SERVICE },
-        initial_credit: d.initial_credit,
+        // The welcome says what holds in both directions, but memory is ours.
+        initial_credit: got.welcome.initial_credit.min(crate::link::credit::INITIAL),
         peer_credit: got.welcome.initial_credit,
         window_max: d.window_max,
         queue_max: d.queue_max,
