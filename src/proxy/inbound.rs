@@ -33,6 +33,8 @@ const BEAT_BUDGET: f64 = 5000.0;
 const FASTEST_MS: u16 = 5;
 /// The service is dialled from here, so that rules which trust 127.0.0.1 do not trust the network (link.md, Trust).
 const FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
+/// errno of "no more streams".
+const EMFILE: u16 = 24;
 /// Most sidecars on one path.
 const HOPS_MAX: u8 = 8;
 
@@ -250,6 +252,8 @@ impl Acceptor {
             acceptor: self.clone(),
             inbound,
             mru: c.groups.join(&hello.node, hello.incarnation),
+            peer: (hello.node.clone(), hello.incarnation),
+            carried: Rc::new(()),
             id: Cell::new(0),
             idle,
         });
@@ -325,6 +329,10 @@ struct InboundSide {
     acceptor: Rc<Acceptor>,
     inbound: Arc<Inbound>,
     mru: Arc<AtomicU64>,
+    peer: (String, u64),
+    /// Cloned by each stream that has, or is about to have, a connection to the service. A stream that is reset leaves
+    /// the link at once, its connection does not.
+    carried: Rc<()>,
     id: Cell<u64>,
     idle: Duration,
 }
@@ -333,6 +341,7 @@ impl Drop for InboundSide {
     fn drop(&mut self) {
         self.inbound.links.fetch_sub(1, Relaxed);
         self.acceptor.common.link_count.fetch_sub(1, Relaxed);
+        self.acceptor.common.groups.leave(&self.peer.0, self.peer.1);
     }
 }
 
@@ -357,7 +366,6 @@ impl Side for InboundSide {
 
     fn lost(&self, link: &Rc<Link>, _now: Stamp, how: &Lost) {
         self.acceptor.links.borrow_mut().remove(&link.id);
-        self.acceptor.common.groups.leave(&link.peer_node, link.peer_incarnation);
         let _ = self.mru.compare_exchange(link.id, 0, Relaxed, Relaxed);
         if let Lost::Protocol(what) = how {
             self.acceptor.common.metrics.link_error(LinkError::Protocol);
@@ -372,12 +380,16 @@ impl Side for InboundSide {
             stream.refuse(0, "no such inbound on this link");
             return true;
         }
-        tokio::task::spawn_local(carry(
-            link.clone(),
-            stream.clone(),
-            self.inbound.clone(),
-            self.acceptor.clone(),
-        ));
+        if Rc::strong_count(&self.carried) > self.acceptor.common.streams_max {
+            stream.refuse(EMFILE, "too many streams on this link");
+            return true;
+        }
+        let carried = self.carried.clone();
+        let carry = carry(link.clone(), stream.clone(), self.inbound.clone(), self.acceptor.clone());
+        tokio::task::spawn_local(async move {
+            carry.await;
+            drop(carried);
+        });
         true
     }
 
@@ -420,7 +432,12 @@ impl Side for InboundSide {
 async fn carry(link: Rc<Link>, stream: Rc<Stream>, inbound: Arc<Inbound>, acceptor: Rc<Acceptor>) {
     let counted = inbound.metrics.connections.open();
     let _active = acceptor.common.metrics.stream_open(Direction::In);
-    let io = match connect(inbound.params.service).await {
+    let connected = tokio::select! {
+        biased;
+        () = stream.over() => return counted.close(CloseReason::Reset),
+        got = connect(inbound.params.service) => got,
+    };
+    let io = match connected {
         Ok(io) => io,
         Err(e) => {
             inbound.stats.refused(clock::now());
