@@ -45,6 +45,8 @@ pub enum News {
     Heard(u64),
     /// A beat said so: vouch, frozen, starved.
     Vouch(Vouch, bool, bool),
+    /// Until then beats kept saying what [`News::Vouch`] told last.
+    StillVouched(Stamp, Vouch, bool, bool),
     /// A peer announced a pause.
     Maintenance(Duration),
     /// A peer is full, or no longer.

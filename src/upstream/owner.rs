@@ -102,6 +102,9 @@ impl Owner {
                     self.pressed.set(active);
                     ep.backpressure(now, active);
                 }
+                News::StillVouched(at, vouch, frozen, starved) => {
+                    ep.vouch(at.min(now), vouch, frozen, starved)
+                }
                 News::PeerStalled => ep.peer_stalled(),
                 News::Goaway => ep.goaway(now),
                 News::OpenFailed(refused) => ep.open_failed(now, refused),

@@ -27,7 +27,8 @@ pub struct OutboundSide {
     /// Set once the link exists.
     pub(super) link: Cell<u64>,
     told: Cell<Stamp>,
-    vouched: Cell<Option<(Vouch, bool, bool)>>,
+    /// What the last beat said, and when.
+    vouched: Cell<Option<(Stamp, (Vouch, bool, bool))>>,
     /// Per-connection links promise nothing short: the node's watch link speaks for them.
     duty: bool,
 }
@@ -82,7 +83,11 @@ impl Side for OutboundSide {
             self.tell(now, News::PeerStalled);
         }
         let said = (beat.vouch, beat.flags.frozen, beat.flags.starved);
-        let changed = self.vouched.replace(Some(said)) != Some(said);
+        let before = self.vouched.replace(Some((now, said)));
+        let changed = before.is_none_or(|(_, b)| b != said);
+        if changed && let Some((at, (vouch, frozen, starved))) = before {
+            self.tell(now, News::StillVouched(at, vouch, frozen, starved));
+        }
         if changed || self.shared.state() != State::Active {
             self.tell(now, News::Vouch(said.0, said.1, said.2));
         }
