@@ -72,12 +72,13 @@ fn tune_keepalive(s: &SockRef<'_>) {
     let _ = s.set_tcp_keepalive(&ka);
 }
 
-/// Dials a sidecar. `connect`: for the TCP handshake; `speak`: for greeting and welcome.
+/// Dials a sidecar. `connect`: for the TCP handshake; `speak`: for greeting and welcome; `accepted` is called between.
 pub async fn dial(
     to: SocketAddr,
     hello: &Hello,
     connect: Duration,
     speak: Duration,
+    accepted: impl FnOnce(),
 ) -> Result<Dialled, DialError> {
     let mut io = match tokio::time::timeout(connect, TcpStream::connect(to)).await {
         Err(_) => return Err(DialError::Unanswered),
@@ -87,6 +88,7 @@ pub async fn dial(
         Ok(Ok(io)) => io,
     };
     tune_link(&io);
+    accepted();
     match tokio::time::timeout(speak, exchange(&mut io, hello)).await {
         Err(_) => Err(DialError::NoWelcome),
         Ok(Err(e)) => Err(e),

@@ -75,7 +75,7 @@ async fn framed(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attem
     let params = &hub.ups[key.up].params;
     let link = if params.per_connection {
         let t = params.connect_timeout;
-        dial::dial(hub, key, t, t, Purpose::OneStream).await.ok()
+        dial::dial(hub, key, t, t, Purpose::OneStream, || {}).await.ok()
     } else {
         hub.link(key).await
     };

@@ -66,13 +66,15 @@ impl Dialer {
     }
 }
 
-/// Dials and starts the link; it is known to the hub and to the owner of the verdict when this returns.
+/// Dials and starts the link; it is known to the hub and to the owner of the verdict when this returns. `accepted` is
+/// called once the peer's kernel has accepted.
 pub async fn dial(
     hub: &Rc<Hub>,
     key: Key,
     connect: Duration,
     speak: Duration,
     purpose: Purpose,
+    accepted: impl FnOnce(),
 ) -> Result<Rc<Link>, DialError> {
     let main = purpose == Purpose::Main;
     if main {
@@ -86,7 +88,7 @@ pub async fn dial(
     let params = &hub.ups[key.up].params;
     let features = if main { 0 } else { FEATURE_ONE_STREAM };
     let hello = d.hello(&params.remote, features, trace);
-    let got = handshake::dial(hub.shared(key).link, &hello, connect, speak).await?;
+    let got = handshake::dial(hub.shared(key).link, &hello, connect, speak, accepted).await?;
     let now = clock::now();
     let side = OutboundSide::new(Rc::downgrade(hub), key, hub.shared(key).clone(), main);
     let conf = LinkConf {

@@ -245,7 +245,7 @@ impl Hub {
                 tokio::time::timeout_at(deadline, changed).await.ok()?;
                 continue;
             }
-            return dial::dial(self, key, wait, wait, dial::Purpose::Main).await.ok();
+            return dial::dial(self, key, wait, wait, dial::Purpose::Main, || {}).await.ok();
         }
     }
 

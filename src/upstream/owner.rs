@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
 
 use super::balance::View;
 use super::dial::{self, Purpose};
@@ -25,10 +26,12 @@ use crate::stamp::Stamp;
 use crate::verdict::{Cause, State};
 use crate::worker::Timed;
 
-/// A fresh dial is given up after this: it only matters while it is the newest.
+/// A fresh dial is given up after this, for the connect and for the welcome.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
-/// A kernel that accepted, but whose sidecar says nothing for this long, is one of a stopped process.
-const SPEAK_TIMEOUT: Duration = Duration::from_millis(80);
+/// A kernel that accepted, but whose sidecar says nothing for this long, may be one of a stopped process.
+const HANG_AFTER: Duration = Duration::from_millis(80);
+/// Fresh dials of one endpoint at once.
+const DIALS_MAX: usize = 8;
 /// Silence of a connect that makes the cause `blackhole`, while the dial itself goes on.
 const HOLE_AFTER: Duration = Duration::from_millis(80);
 
@@ -46,6 +49,8 @@ pub struct Owner {
     dial_no: Cell<u64>,
     node: RefCell<Option<String>>,
     pressed: Cell<bool>,
+    dials: RefCell<Vec<AbortHandle>>,
+    refusal: RefCell<Option<String>>,
 }
 
 impl Owner {
@@ -69,6 +74,8 @@ impl Owner {
             dial_no: Cell::new(0),
             node: RefCell::default(),
             pressed: Cell::new(false),
+            dials: RefCell::default(),
+            refusal: RefCell::default(),
         });
         let timed: Rc<dyn Timed> = owner.clone();
         hub.w.register(owner.id, Rc::downgrade(&timed));
@@ -95,15 +102,15 @@ impl Owner {
                     ep.link_output(now, link, &output);
                 }
                 News::Lost(link, how) => ep.link_lost(now, link, how),
+                News::StillVouched(at, vouch, frozen, starved) => {
+                    ep.vouch(at.min(now), vouch, frozen, starved)
+                }
                 News::Heard(link) => ep.link_heard(now, link),
                 News::Vouch(vouch, frozen, starved) => ep.vouch(now, vouch, frozen, starved),
                 News::Maintenance(pause) => ep.maintenance(now, pause),
                 News::Backpressure(active) => {
                     self.pressed.set(active);
                     ep.backpressure(now, active);
-                }
-                News::StillVouched(at, vouch, frozen, starved) => {
-                    ep.vouch(at.min(now), vouch, frozen, starved)
                 }
                 News::PeerStalled => ep.peer_stalled(),
                 News::Goaway => ep.goaway(now),
@@ -262,6 +269,7 @@ impl Owner {
             ..Report::default()
         };
         if let Some(l) = main {
+    /// A slow path is no hung peer: the cause is told early, but the dial goes on and may still bring a link.
             fill(&mut r, &l, now);
         }
         let heard = self.shared.heard_anywhere();
@@ -278,30 +286,71 @@ impl Owner {
         let no = self.dial_no.get() + 1;
         self.dial_no.set(no);
         let (me, hub) = (self.clone(), hub.clone());
-        tokio::task::spawn_local(async move {
-            let dial = dial::dial(&hub, me.key, DIAL_TIMEOUT, SPEAK_TIMEOUT, Purpose::Main);
+        let task = tokio::task::spawn_local(async move {
+            let accepted = Cell::new(None);
+            let dial = dial::dial(&hub, me.key, DIAL_TIMEOUT, DIAL_TIMEOUT, Purpose::Main, || {
+                accepted.set(Some(clock::now()));
+            });
             tokio::pin!(dial);
-            let first = tokio::time::timeout(HOLE_AFTER, &mut dial).await;
-            let result = match first {
-                Ok(r) => r,
-                Err(_) => {
-                    me.dialled(no, DialResult::Unanswered);
+            let mut got = tokio::time::timeout(HOLE_AFTER, &mut dial).await.ok();
+            if let (None, Some(at)) = (&got, accepted.get()) {
+                let until = clock::instant(at + HANG_AFTER);
+                got = tokio::time::timeout_at(until, &mut dial).await.ok();
+            }
+            let got = match got {
+        self.keep_dial(task.abort_handle());
+    }
+
+    /// Dials overlap where answers take longer than the pause between them; the oldest give way.
+    fn keep_dial(&self, dial: AbortHandle) {
+        let mut dials = self.dials.borrow_mut();
+        dials.retain(|d| !d.is_finished());
+        if dials.len() >= DIALS_MAX {
+            dials.remove(0).abort();
+        }
+        dials.push(dial);
+    }
+
+    fn dial_ended(self: &Rc<Self>, no: u64, got: Result<(), DialError>) {
+        let result = match got {
+            Ok(()) => {
+                // One is enough: those that still wait would only add links. This one has nothing left to do.
+                self.dials.borrow_mut().drain(..).for_each(|d| d.abort());
+                DialResult::Welcomed
+            }
+            Err(DialError::Refused) => DialResult::Refused,
+            Err(DialError::NoWelcome) => DialResult::AcceptedNoWelcome,
+            Err(DialError::Unanswered) => return,
+            Err(DialError::Io(e)) if e.kind() != io::ErrorKind::UnexpectedEof => DialResult::Unanswered,
+            Err(e) => {
+                self.tell_refusal(&e);
+                DialResult::NotSidecar
+            }
+        };
+        self.dialled(no, result);
+    }
+
+    /// A peer that says no says why; people want to know, once.
+    fn tell_refusal(&self, e: &DialError) {
+        let said = e.to_string();
+        let news = matches!(e, DialError::Said(..)) && self.refusal.borrow().as_ref() != Some(&said);
+        if news {
+            tracing::warn!(endpoint = %self.shared.link, error = said, "no link");
+            *self.refusal.borrow_mut() = Some(said);
+        } else {
+            tracing::debug!(endpoint = %self.shared.link, error = said, "no link");
+        }
+                Some(got) => got,
+                None => {
+                    let hangs = accepted.get().is_some();
+                    me.dialled(
+                        no,
+                        if hangs { DialResult::AcceptedNoWelcome } else { DialResult::Unanswered },
+                    );
                     dial.await
                 }
             };
-            let result = match result {
-                // `link_up` was told by the dial itself.
-                Ok(_) => DialResult::Welcomed,
-                Err(DialError::Refused) => DialResult::Refused,
-                Err(DialError::NoWelcome) => DialResult::AcceptedNoWelcome,
-                Err(DialError::Unanswered) => return,
-                Err(DialError::Io(e)) if e.kind() != io::ErrorKind::UnexpectedEof => DialResult::Unanswered,
-                Err(e) => {
-                    tracing::debug!(endpoint = %me.shared.link, error = %e, "dial");
-                    DialResult::NotSidecar
-                }
-            };
-            me.dialled(no, result);
+            me.dial_ended(no, got.map(drop));
         });
     }
 
