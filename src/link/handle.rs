@@ -20,8 +20,7 @@ impl Link {
         io: TcpStream,
         first: &[u8],
     ) -> Result<Rc<Stream>, TcpStream> {
-        let full = self.streams.borrow().len() >= self.conf.streams_max || self.last_stream.get() == u32::MAX;
-        if full || self.lost.borrow().is_some() {
+        if !self.takes_streams() {
             return Err(io);
         }
         let id = self.last_stream.get() + 1;
@@ -34,6 +33,12 @@ impl Link {
             stream.send_first(first, now);
         }
         Ok(stream)
+    }
+
+    /// True if another stream can be opened: there is room, and a number that was never used.
+    pub fn takes_streams(&self) -> bool {
+        let room = self.streams.borrow().len() < self.conf.streams_max && self.last_stream.get() < u32::MAX;
+        room && !self.is_lost()
     }
 
     /// A beat leaves now (a vouch changed, healing is watched).
@@ -67,12 +72,12 @@ impl Link {
         }
         self.waiting.borrow_mut().clear();
         self.pressure.borrow_mut().clear();
+        self.pace.borrow_mut().no_streams();
     }
 
     /// Ends the link.
     pub fn close(&self, how: Lost) {
         let mut lost = self.lost.borrow_mut();
-        self.pace.borrow_mut().no_streams();
         if lost.is_none() {
             *lost = Some(how);
         }

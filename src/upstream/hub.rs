@@ -17,7 +17,7 @@ use super::registry::{Shared, Upstream};
 use crate::admin::events::EventLog;
 use crate::clock;
 use crate::detector::Output;
-use crate::link::{Ended, Link, Stream};
+use crate::link::{Ended, Link, Lost, Stream};
 use crate::metrics::{Metrics, UpstreamMetrics};
 use crate::stamp::Stamp;
 use crate::verdict::{State, Vouch};
@@ -69,6 +69,10 @@ pub enum Order {
         /// The link whose streams live on.
         keep: u64,
     },
+    /// Close that link: it leads to a dead incarnation.
+    Close(u64),
+    /// That link shall be asked now.
+    Probe(u64),
 }
 
 /// A message to a worker about an endpoint.
@@ -89,8 +93,48 @@ pub(super) struct Slot {
     /// New streams go here.
     pub(super) main: Option<Rc<Link>>,
     /// Every live link: witnesses and per-connection links too.
-    pub(super) all: HashMap<u64, (Rc<Link>, Stamp)>,
-    pub(super) dialing: bool,
+    pub(super) all: HashMap<u64, Held>,
+    /// Dials for a main link under way.
+    pub(super) dialing: usize,
+}
+
+/// A live link.
+pub(super) struct Held {
+    pub(super) link: Rc<Link>,
+    pub(super) heard: Stamp,
+    /// Not the link of a single connection.
+    pub(super) shared: bool,
+}
+
+/// Links of an endpoint and worker that are kept beside the main one although no stream is on them: witnesses.
+const WITNESSES: usize = 2;
+
+impl Slot {
+    /// Links without streams beyond what is needed as witness, oldest first. A peer that welcomes every dial and then
+    /// falls silent would collect them.
+    fn surplus(&self) -> Vec<Rc<Link>> {
+        let main = self.main.as_ref().map(|l| l.id);
+        let mut idle: Vec<_> = self
+            .all
+            .values()
+            .filter(|h| h.shared && Some(h.link.id) != main && h.link.stream_count() == 0)
+            .map(|h| h.link.clone())
+            .collect();
+        idle.sort_unstable_by_key(|l| l.id);
+        idle.truncate(idle.len().saturating_sub(WITNESSES));
+        idle
+    }
+
+    /// A link that takes another stream: the main one, or one beside it that has room again.
+    fn open_link(&self) -> Option<Rc<Link>> {
+        let beside = || self.all.values().filter(|h| h.shared && !h.link.is_draining()).map(|h| &h.link);
+        let well = |l: &&Rc<Link>| l.with_judge(|j| j.state() == State::Active).unwrap_or(true);
+        self.main
+            .iter()
+            .find(|l| l.takes_streams())
+            .or_else(|| beside().filter(well).find(|l| l.takes_streams()))
+            .cloned()
+    }
 }
 
 /// See the module.
@@ -183,26 +227,34 @@ impl Hub {
                     owner.take(now, news);
                 }
             }
-            Msg::Order(key, Order::Cut { keep }) => self.cut(key, keep),
+            Msg::Order(key, order) => self.obey(now, key, order),
         }
     }
 
     /// The owner's order to every worker, this one included.
-    pub(super) fn order(self: &Rc<Self>, key: Key, order: Order) {
+    pub(super) fn order(self: &Rc<Self>, now: Stamp, key: Key, order: Order) {
         for (i, post) in self.post.iter().enumerate() {
             if i != self.w.index {
                 post(Msg::Order(key, order));
             }
         }
-        let Order::Cut { keep } = order;
-        self.cut(key, keep);
+        self.obey(now, key, order);
+    }
+
+    fn obey(&self, now: Stamp, key: Key, order: Order) {
+        let find = |id| self.links(key).into_iter().find(|l| l.id == id);
+        match order {
+            Order::Cut { keep } => self.cut(key, keep),
+            Order::Close(id) => find(id).iter().for_each(|l| l.close(Lost::Cut)),
+            Order::Probe(id) => find(id).iter().for_each(|l| l.probe(now)),
+        }
     }
 
     fn cut(&self, key: Key, keep: u64) {
         let links: Vec<_> = {
             let slots = self.slots.borrow();
             let Some(slot) = slots.get(&key) else { return };
-            slot.all.values().map(|(l, _)| l.clone()).filter(|l| l.id != keep).collect()
+            slot.all.values().map(|h| h.link.clone()).filter(|l| l.id != keep).collect()
         };
         for l in links {
             l.end_streams(Ended::Cut);
@@ -239,7 +291,7 @@ impl Hub {
             if let Some(l) = self.main(key) {
                 return Some(l);
             }
-            let busy = self.slots.borrow().get(&key).is_some_and(|s| s.dialing);
+            let busy = self.slots.borrow().get(&key).is_some_and(|s| s.dialing > 0);
             if busy {
                 let changed = self.dialled.notified();
                 tokio::time::timeout_at(deadline, changed).await.ok()?;
@@ -251,13 +303,14 @@ impl Hub {
 
     /// The link for new streams, if one is up.
     pub fn main(&self, key: Key) -> Option<Rc<Link>> {
-        let slots = self.slots.borrow();
-        let l = slots.get(&key)?.main.clone()?;
-        (!l.is_lost()).then_some(l)
+        self.slots.borrow().get(&key)?.open_link()
     }
 
     pub(super) fn set_dialing(&self, key: Key, on: bool) {
-        self.slots.borrow_mut().entry(key).or_default().dialing = on;
+        let mut slots = self.slots.borrow_mut();
+        let dialing = &mut slots.entry(key).or_default().dialing;
+        *dialing = if on { *dialing + 1 } else { dialing.saturating_sub(1) };
+        drop(slots);
         if !on {
             self.dialled.notify_waiters();
         }
@@ -266,10 +319,14 @@ impl Hub {
     pub(super) fn add_link(&self, key: Key, link: &Rc<Link>, main: bool, now: Stamp) {
         let mut slots = self.slots.borrow_mut();
         let slot = slots.entry(key).or_default();
-        slot.all.insert(link.id, (link.clone(), now));
-        if main {
-            slot.main = Some(link.clone());
+        slot.all.insert(link.id, Held { link: link.clone(), heard: now, shared: main });
+        if !main {
+            return;
         }
+        slot.main = Some(link.clone());
+        let surplus = slot.surplus();
+        drop(slots);
+        surplus.iter().for_each(|l| l.close(Lost::Cut));
     }
 
     pub(super) fn remove_link(&self, key: Key, id: u64) {
@@ -277,7 +334,8 @@ impl Hub {
         let Some(slot) = slots.get_mut(&key) else { return };
         slot.all.remove(&id);
         if slot.main.as_ref().is_some_and(|l| l.id == id) {
-            slot.main = slot.all.values().map(|(l, _)| l).find(|l| !l.is_lost() && !l.is_draining()).cloned();
+            slot.main =
+                slot.all.values().map(|h| &h.link).find(|l| !l.is_lost() && !l.is_draining()).cloned();
         }
         let next = slot.main.as_ref().map_or(0, |l| l.id);
         drop(slots);
@@ -290,7 +348,7 @@ impl Hub {
         let mut slots = self.slots.borrow_mut();
         let Some(slot) = slots.get_mut(&key) else { return };
         if slot.main.as_ref().is_some_and(|l| l.id == link.id) {
-            slot.main = slot.all.values().map(|(l, _)| l).find(|l| l.id != link.id && !l.is_lost()).cloned();
+            slot.main = slot.all.values().map(|h| &h.link).find(|l| l.id != link.id && !l.is_lost()).cloned();
         }
         drop(slots);
         let Some(patience) = self.ups[key.up].params.cut_after else { return };
@@ -300,7 +358,7 @@ impl Hub {
             let still_silent = link.with_judge(|j| j.last_heard() <= now).unwrap_or(false);
             if still_silent {
                 tracing::info!(link = link.id, "the silent link is cut");
-                link.close(crate::link::Lost::Cut);
+                link.close(Lost::Cut);
             }
         });
     }
@@ -308,9 +366,9 @@ impl Hub {
     pub(super) fn link_heard(&self, key: Key, id: u64, now: Stamp) {
         self.shared(key).heard(self.w.index, now);
         if let Some(slot) = self.slots.borrow_mut().get_mut(&key)
-            && let Some((_, heard)) = slot.all.get_mut(&id)
+            && let Some(held) = slot.all.get_mut(&id)
         {
-            *heard = now;
+            held.heard = now;
         }
     }
 
@@ -320,7 +378,7 @@ impl Hub {
             .slots
             .borrow()
             .get(&key)
-            .and_then(|s| s.all.iter().filter(|(i, _)| **i != id).map(|(_, (_, heard))| *heard).max());
+            .and_then(|s| s.all.values().filter(|h| h.link.id != id).map(|h| h.heard).max());
         here.unwrap_or(Stamp::ZERO).max(self.shared(key).heard_elsewhere(self.w.index))
     }
 
@@ -329,7 +387,7 @@ impl Hub {
         self.slots
             .borrow()
             .get(&key)
-            .map_or_else(Vec::new, |s| s.all.values().map(|(l, _)| l.clone()).collect())
+            .map_or_else(Vec::new, |s| s.all.values().map(|h| h.link.clone()).collect())
     }
 
     // === streams ===
@@ -369,8 +427,8 @@ impl Hub {
     /// Begins the planned end on nothing: outbound links simply end with the process. Kept links are closed.
     pub fn close_all(&self) {
         let slots = self.slots.borrow();
-        for (link, _) in slots.values().flat_map(|s| s.all.values()) {
-            link.close(crate::link::Lost::Goaway);
+        for held in slots.values().flat_map(|s| s.all.values()) {
+            held.link.close(Lost::Goaway);
         }
     }
 }

@@ -19,8 +19,8 @@ use super::registry::{Report, Shared};
 use crate::admin::events::{Event, EventLog};
 use crate::clock;
 use crate::detector::Output;
+use crate::link::Link;
 use crate::link::handshake::DialError;
-use crate::link::{Link, Lost};
 use crate::metrics::{Gate, UpstreamMetrics};
 use crate::stamp::Stamp;
 use crate::verdict::{Cause, State};
@@ -154,26 +154,14 @@ impl Owner {
             EndpointOutput::CauseRefined(cause) => self.refined(now, cause),
             EndpointOutput::FreshDial => self.fresh_dial(&hub),
             EndpointOutput::ProbeServicePort => self.probe_port(),
-            EndpointOutput::Probe(link) => {
-                if let Some(l) = self.find(&hub, link) {
-                    l.probe(now);
-                }
-            }
-            EndpointOutput::CutLink(link) => {
-                if let Some(l) = self.find(&hub, link) {
-                    l.close(Lost::Cut);
-                }
-            }
-            EndpointOutput::CutStreams => hub.order(self.key, Order::Cut { keep: 0 }),
+            EndpointOutput::Probe(link) => hub.order(now, self.key, Order::Probe(link)),
+            EndpointOutput::CutLink(link) => hub.order(now, self.key, Order::Close(link)),
+            EndpointOutput::CutStreams => hub.order(now, self.key, Order::Cut { keep: 0 }),
             EndpointOutput::ModePlain | EndpointOutput::ModeFramed => {
                 tracing::info!(upstream = self.upstream(&hub), endpoint = %self.shared.address,
                     mode = self.ep.borrow().mode().name(), "mode");
             }
         }
-    }
-
-    fn find(&self, hub: &Hub, id: u64) -> Option<Rc<Link>> {
-        hub.links(self.key).into_iter().find(|l| l.id == id)
     }
 
     fn upstream<'a>(&self, hub: &'a Hub) -> &'a str {
@@ -269,7 +257,6 @@ impl Owner {
             ..Report::default()
         };
         if let Some(l) = main {
-    /// A slow path is no hung peer: the cause is told early, but the dial goes on and may still bring a link.
             fill(&mut r, &l, now);
         }
         let heard = self.shared.heard_anywhere();
@@ -282,6 +269,7 @@ impl Owner {
 
     // === fresh connections ===
 
+    /// A slow path is no hung peer: the cause is told early, but the dial goes on and may still bring a link.
     fn fresh_dial(self: &Rc<Self>, hub: &Rc<Hub>) {
         let no = self.dial_no.get() + 1;
         self.dial_no.set(no);
@@ -298,6 +286,18 @@ impl Owner {
                 got = tokio::time::timeout_at(until, &mut dial).await.ok();
             }
             let got = match got {
+                Some(got) => got,
+                None => {
+                    let hangs = accepted.get().is_some();
+                    me.dialled(
+                        no,
+                        if hangs { DialResult::AcceptedNoWelcome } else { DialResult::Unanswered },
+                    );
+                    dial.await
+                }
+            };
+            me.dial_ended(no, got.map(drop));
+        });
         self.keep_dial(task.abort_handle());
     }
 
@@ -340,18 +340,6 @@ impl Owner {
         } else {
             tracing::debug!(endpoint = %self.shared.link, error = said, "no link");
         }
-                Some(got) => got,
-                None => {
-                    let hangs = accepted.get().is_some();
-                    me.dialled(
-                        no,
-                        if hangs { DialResult::AcceptedNoWelcome } else { DialResult::Unanswered },
-                    );
-                    dial.await
-                }
-            };
-            me.dial_ended(no, got.map(drop));
-        });
     }
 
     fn dialled(self: &Rc<Self>, no: u64, result: DialResult) {
