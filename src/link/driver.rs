@@ -79,6 +79,8 @@ pub struct Link {
     new_data: Cell<bool>,
     pub(super) goaway: Cell<bool>,
     pub(super) closing: Cell<bool>,
+    /// We said our end; what still comes is read to the peer's.
+    half_closed: Cell<bool>,
     /// The open question: nonce and when it was asked.
     pub(super) asked: Cell<(u64, Stamp)>,
     pub(super) segments_at_doubt: Cell<u64>,
@@ -98,12 +100,12 @@ pub struct Peer {
 
 /// Smallest and largest share of the path one stream may take at a time (link.md rule 4).
 const QUANTUM: std::ops::RangeInclusive<usize> = 16 * 1024..=256 * 1024;
-/// A batch that takes longer than this to leave is too large for the path.
-const BATCH_TIME: Duration = Duration::from_millis(5);
-
 /// Control frames that wait for a peer that does not read, bytes. An honest one makes us say little while it is
 /// stopped; what a peer may ask for at most must not become memory.
 const CONTROL_MAX: usize = 4 << 20;
+/// A batch that takes longer than this to leave is too large for the path.
+const BATCH_TIME: Duration = Duration::from_millis(5);
+
 impl Link {
     /// A link over a socket whose handshake is done.
     pub fn new(
@@ -137,6 +139,7 @@ impl Link {
             new_data: Cell::new(false),
             goaway: Cell::new(false),
             closing: Cell::new(false),
+            half_closed: Cell::new(false),
             asked: Cell::new((0, Stamp::ZERO)),
             segments_at_doubt: Cell::new(u64::MAX),
             pressure_told: Cell::new(false),
@@ -169,11 +172,11 @@ impl Link {
             // Nothing we still owe may linger in the kernel of a link that is known to be broken.
             let _ = socket2::SockRef::from(&*self.io.borrow()).set_linger(Some(Duration::ZERO));
         }
+        // Streams that are still being delivered keep the link; the peer shall know at once. It may know already.
+        let _ = socket2::SockRef::from(&*self.io.borrow()).shutdown(std::net::Shutdown::Both);
         let side = self.side.clone();
         side.lost(&self, clock::now(), &how);
     }
-        // Streams that are still being delivered keep the link; the peer shall know at once. It may know already.
-        let _ = socket2::SockRef::from(&*self.io.borrow()).shutdown(std::net::Shutdown::Both);
 
     fn poll(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<Lost> {
         {
@@ -204,7 +207,10 @@ impl Link {
             };
             match got {
                 Poll::Pending => return,
-                Poll::Ready(Ok(0)) => self.close(if self.goaway.get() { Lost::Goaway } else { Lost::Fin }),
+                Poll::Ready(Ok(0)) => {
+                    let planned = self.goaway.get() || self.half_closed.get();
+                    self.close(if planned { Lost::Goaway } else { Lost::Fin });
+                }
                 Poll::Ready(Ok(_)) => self.reschedule(),
                 Poll::Ready(Err(e)) => self.close(io_lost(&e)),
             }
@@ -239,7 +245,12 @@ impl Link {
             let Ok(mut scratch) = w.scratch.try_borrow_mut() else { return };
             let got =
                 rustix::net::recv(&*self.io.borrow(), &mut scratch[..], rustix::net::RecvFlags::DONTWAIT);
-            let Ok((n, _)) = got else { return };
+            let n = match got {
+                Ok((n, _)) => n,
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
+                // The kernel tells an error once: the task would take what follows for a clean end.
+                Err(e) => return self.close(io_lost(&e.into())),
+            };
             if n == 0 {
                 // The task sees the end itself; its readiness is still set.
                 drop(scratch);
@@ -256,10 +267,7 @@ impl Link {
     fn poll_write(self: &Rc<Self>, cx: &mut Context<'_>) {
         loop {
             if !self.is_writing() && !self.next_batch() {
-                if self.closing.get() {
-                    self.close(Lost::Goaway);
-                }
-                return;
+                return self.close_politely();
             }
             match self.write_once() {
                 Ok(true) => self.batch_left(),
@@ -274,6 +282,14 @@ impl Link {
                 }
                 Err(e) => return self.close(io_lost(&e)),
             }
+        }
+    }
+
+    /// Ends our direction once all is written. The peer's end follows; a close before it could turn into a RST, and that
+    /// takes away what the peer has not read yet.
+    fn close_politely(&self) {
+        if self.closing.get() && !self.half_closed.replace(true) {
+            let _ = socket2::SockRef::from(&*self.io.borrow()).shutdown(std::net::Shutdown::Write);
         }
     }
 
@@ -295,7 +311,7 @@ impl Link {
     /// Everything that is ready, and the beat. False if there is nothing to write.
     fn next_batch(self: &Rc<Self>) -> bool {
         let has_new = self.out.borrow().has_new() || self.splice.borrow().is_filled();
-        if !has_new && !self.want_beat.get() {
+        if self.half_closed.get() || !has_new && !self.want_beat.get() {
             return false;
         }
         let now = clock::now();
@@ -344,6 +360,8 @@ impl Link {
         let room = self.out.borrow().pending() < most;
         if !room && !stream.waiting.get() {
             self.wait(stream);
+            self.pressure.borrow_mut().full(clock::now());
+            self.reschedule();
         }
         room
     }
@@ -366,8 +384,6 @@ impl Link {
     }
 
     /// A stream has data but no credit since `since`.
-            self.pressure.borrow_mut().full(clock::now());
-            self.reschedule();
     pub(super) fn blocked(&self, stream: u32, since: Stamp) {
         self.pressure.borrow_mut().block(stream, since);
         self.reschedule();
@@ -386,17 +402,29 @@ impl Link {
 
     /// A control frame: leaves before data.
     pub(super) fn send_control(&self, frame: &Frame) {
+        if self.is_lost() {
+            return;
+        }
         let mut out = self.out.borrow_mut();
         let before = out.control().len();
         frame.encode(out.control());
         let n = out.control().len() - before;
         drop(out);
+        if before + n > CONTROL_MAX {
+            return self.close(Lost::Protocol("reads_nothing"));
+        }
         self.count(Dir::Out, frame.kind(), n);
         self.wake();
     }
 
     /// A frame that keeps its order with the stream's data.
     pub(super) fn send_ordered(&self, frame: &Frame) {
+        if self.is_lost() {
+            return;
+        }
+        if self.out.borrow().pending() > self.conf.queue_max + CONTROL_MAX {
+            return self.close(Lost::Protocol("reads_nothing"));
+        }
         let mut buf = BytesMut::with_capacity(64);
         frame.encode(&mut buf);
         self.count(Dir::Out, frame.kind(), buf.len());
@@ -405,29 +433,17 @@ impl Link {
     }
 
     /// Tells the peer that the stream is over.
-        if self.is_lost() {
-            return;
-        }
     pub(super) fn reset_stream(&self, stream: &Stream, reason: ResetReason) {
         if self.streams.borrow().contains_key(&stream.id) {
             self.send_ordered(&Frame::Reset { stream: stream.id, reason });
         }
         self.forget_stream(stream.id);
-        if before + n > CONTROL_MAX {
-            return self.close(Lost::Protocol("reads_nothing"));
-        }
     }
 
     /// The stream is over; what still arrives for it is discarded.
     pub(super) fn forget_stream(&self, id: u32) {
         let gone = self.streams.borrow_mut().remove(&id);
         self.pressure.borrow_mut().unblock(id);
-        if self.is_lost() {
-            return;
-        }
-        if self.out.borrow().pending() > self.conf.queue_max + CONTROL_MAX {
-            return self.close(Lost::Protocol("reads_nothing"));
-        }
         if self.splice.borrow_mut().abandon(id) {
             self.wake_waiting();
         }
@@ -436,6 +452,7 @@ impl Link {
         }
     }
 
+    /// No window grows while memory is short.
     pub(super) fn window_max(&self) -> u32 {
         if self.w.memory_is_short() { self.conf.initial_credit } else { self.conf.window_max }
     }
@@ -447,10 +464,12 @@ impl Link {
 
     pub(super) fn buffer(&self, n: usize) {
         self.buffered.set(self.buffered.get() + n);
+        self.w.held.set(self.w.held.get() + n);
     }
 
     pub(super) fn unbuffer(&self, n: usize) {
         self.buffered.set(self.buffered.get().saturating_sub(n));
+        self.w.held.set(self.w.held.get().saturating_sub(n));
     }
 
     pub(super) fn count(&self, dir: Dir, kind: crate::wire::Kind, bytes: usize) {

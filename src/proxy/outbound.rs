@@ -13,11 +13,14 @@ use super::plain;
 use super::quota::Permit;
 use crate::clock;
 use crate::link::handshake::tune_app;
-use crate::link::{Ended, Link};
+use crate::link::{Ended, Link, Lost, Stream};
 use crate::metrics::{CloseReason, Direction, Metrics, RejectReason};
 use crate::upstream::dial::{self, Purpose};
 use crate::upstream::facts::{Mode, PlainResult};
 use crate::upstream::hub::{Hub, Key, News};
+
+/// What a link of one stream may take to hand over its last bytes.
+const LAST_WORDS: Duration = Duration::from_secs(15);
 
 /// An accepted connection on its way.
 pub struct Accepted {
@@ -84,7 +87,7 @@ async fn framed(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attem
         Ok(s) => s,
         Err(io) => return Attempt::Unserved(io, first),
     };
-    let ended = stream.clone().run().await;
+    let ended = run(&stream, params.connect_timeout).await;
     hub.closed(key);
     if params.per_connection {
         finish_own_link(&link);
@@ -100,9 +103,29 @@ async fn framed(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attem
     Attempt::Served(reason(ended))
 }
 
-/// A link of one stream ends with its stream.
+/// Runs the stream; the service has to accept it `within` that time.
+async fn run(stream: &Rc<Stream>, within: Duration) -> Ended {
+    let running = stream.clone().run();
+    tokio::pin!(running);
+    match tokio::time::timeout(within, &mut running).await {
+        Ok(ended) => ended,
+        Err(_) => {
+            stream.expire();
+            running.await
+        }
+    }
+}
+
+/// A link of one stream ends with its stream: when all is written and the peer ended it too, or after a while.
 fn finish_own_link(link: &Rc<Link>) {
     link.close_when_written();
+    let link = Rc::downgrade(link);
+    tokio::task::spawn_local(async move {
+        tokio::time::sleep(LAST_WORDS).await;
+        if let Some(link) = link.upgrade() {
+            link.close(Lost::Goaway);
+        }
+    });
 }
 
 fn libc_refused() -> i32 {
