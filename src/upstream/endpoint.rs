@@ -166,7 +166,8 @@ impl Endpoint {
             self.dials.race(now);
         }
         // Only who answered and is no sidecar is left alone for long: a port that is not open yet may open any time.
-        if result == DialResult::NotSidecar && self.link.never_linked() && self.link.state() == State::Active {
+        if result == DialResult::NotSidecar && self.link.never_linked() && self.link.state() == State::Active
+        {
             self.dials.remember_negative(now);
         }
         if look {
