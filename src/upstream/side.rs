@@ -19,6 +19,9 @@ const TELL_EVERY: Duration = Duration::from_millis(2);
 /// Only the observer needs a short idle promise; towards the service a second is enough (detection.md section 7).
 pub const IDLE_TOWARDS_SERVICE: Duration = Duration::from_secs(1);
 
+/// Vouch, frozen, starved.
+type Said = (Vouch, bool, bool);
+
 /// The dialler's [`Side`].
 pub struct OutboundSide {
     hub: WeakHub,
@@ -28,7 +31,7 @@ pub struct OutboundSide {
     pub(super) link: Cell<u64>,
     told: Cell<Stamp>,
     /// What the last beat said, and when.
-    vouched: Cell<Option<(Stamp, (Vouch, bool, bool))>>,
+    vouched: Cell<Option<(Stamp, Said)>>,
     /// Per-connection links promise nothing short: the node's watch link speaks for them.
     duty: bool,
 }
