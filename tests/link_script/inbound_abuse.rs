@@ -228,3 +228,55 @@ fn rapid_resets_do_not_pile_up_connections() {
     assert!(most < 400, "{most} descriptors for a link that may have 100 streams");
     lives(&inbound);
 }
+
+/// Data for services that do not even accept is held in memory, and memory has a cap.
+#[test]
+fn buffered_bytes_have_a_cap_in_all() {
+    let service = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    service.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    service.listen(0).unwrap();
+    let addr = service.local_addr().unwrap().as_socket().unwrap();
+    let limits = "[limits]\nmemory = \"8MiB\"\nstream_window = \"1MiB\"\nlink_queue = \"1MiB\"\n";
+    let inbound = Inbound::with(addr, "", limits);
+    let peer = inbound.link();
+    let grown = growth(&inbound, || {
+        for stream in 1..=200 {
+            peer.open(stream);
+            peer.data(stream, &[3; 256 * 1024]);
+        }
+        peer.sync();
+    });
+    let limited = |f: &Frame| matches!(f, Frame::Reset { reason: ResetReason::Limit, .. });
+    assert!(peer.count(limited) > 100, "{} of 200 streams were reset", peer.count(limited));
+    assert!(grown < 24 << 20, "{grown} bytes with a cap of 8 MiB");
+    // The memory comes back with the streams.
+    for stream in 1..=200 {
+        peer.reset(stream);
+    }
+    peer.sync();
+    peer.open(1000);
+    peer.data(1000, &[4; 100_000]);
+    peer.sync();
+    assert_eq!(peer.count(|f| matches!(f, Frame::Reset { stream: 1000, .. })), 0);
+}
+
+/// Every number of a hello at its ends: a link, and beats within what is believed.
+#[test]
+fn a_wish_for_absurd_promises_is_cut_to_what_is_believed() {
+    let service = Service::echo();
+    let inbound = Inbound::start(service.addr);
+    for wish in [0, 1, 10_000, 10_001, u16::MAX] {
+        for at in 0..3 {
+            let mut h = hello();
+            *[&mut h.want_active_ms, &mut h.want_idle_ms, &mut h.accept_min_ms][at] = wish;
+            let peer = greeted(inbound.link, false);
+            peer.say(&Frame::Hello(h));
+            let welcome = crate::near::wait_welcome(&peer);
+            for ms in [welcome.active_ms, welcome.idle_ms] {
+                assert!((5..=10_000).contains(&ms), "{ms} for {wish}");
+            }
+            peer.raw(whole_request(1, b"x"));
+            peer.wait_fin(1);
+        }
+    }
+}

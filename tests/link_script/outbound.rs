@@ -55,29 +55,64 @@ fn client_on(outbound: &Outbound, fars: &[&Far], body: &[u8]) -> (TcpStream, Pee
 }
 
 #[test]
-fn bytes_travel_both_ways_with_any_initial_credit() {
-    for initial_credit in [0, 1, 1000, 256 * 1024, u32::MAX] {
-        let far = Far::with(echoing(), Manner { initial_credit, ..Manner::default() });
+fn a_sender_keeps_to_whatever_credit_the_welcome_gives() {
+    for initial_credit in [0, 1, 1000, 256 * 1024] {
+        let far = Far::with(
+            Auto { grants: false, ..Auto::default() },
+            Manner { initial_credit, ..Manner::default() },
+        );
         let outbound = Outbound::to(&[&far]);
-        // A byte of credit at a time takes a round trip per byte.
-        let body = Rng::new(8).bytes(if initial_credit == 1 { 2_000 } else { 300_000 });
+        let body = Rng::new(8).bytes(300_000);
         let mut client = connect(outbound.addr);
-        let mut writer = client.try_clone().unwrap();
-        let sent = body.clone();
-        let writes = std::thread::spawn(move || {
-            writer.write_all(&sent).unwrap();
-            writer.shutdown(Shutdown::Write).unwrap();
-        });
+        client.write_all(&body).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
         let (link, stream) = far.opened();
-        // Whoever promised nothing has to grant.
-        if initial_credit == 0 {
-            link.credit(stream, 10_000);
+        let mut credit = initial_credit as usize;
+        for grant in [0, 1, 5000, 300_000] {
+            link.credit(stream, grant as u32);
+            credit += grant;
+            let all = link.bytes_of(stream, credit.min(body.len()));
+            link.sync();
+            assert_eq!(all, body[..credit.min(body.len())], "welcome {initial_credit}, credit {credit}");
+            assert_eq!(link.bytes(stream).len(), credit.min(body.len()));
         }
-        let (got, error) = read_all(&mut client);
-        assert_eq!((got.len(), error), (body.len(), None), "credit {initial_credit}");
-        assert_eq!(got, body);
-        writes.join().unwrap();
+        let fin = |f: &Frame| matches!(f, Frame::Fin { stream: s } if *s == stream);
+        eventually(HANG, "FIN behind all of it", || match link.count(fin) {
+            0 => Err("none".to_owned()),
+            _ => Ok(()),
+        });
+        link.data(stream, b"k");
+        link.end(stream);
+        if initial_credit > 0 {
+            assert_eq!(read_all(&mut client), (b"k".to_vec(), None));
+        }
     }
+}
+
+#[test]
+fn an_end_needs_no_credit() {
+    let far = Far::with(
+        Auto { grants: false, ..Auto::default() },
+        Manner { initial_credit: 100, ..Manner::default() },
+    );
+    let outbound = Outbound::to(&[&far]);
+    let mut client = connect(outbound.addr);
+    client.write_all(&[1; 100]).unwrap();
+    let (link, stream) = far.opened();
+    link.bytes_of(stream, 100);
+    client.shutdown(Shutdown::Write).unwrap();
+    link.wait_fin(stream);
+}
+
+#[test]
+fn a_service_that_refuses_is_left_at_once() {
+    let bad = Far::start(Auto { opens: Opens::Fail(111), ..Auto::default() });
+    let good = Far::start(echoing());
+    let outbound = Outbound::to(&[&bad, &good]);
+    for n in 0..20u8 {
+        assert_eq!(ask(outbound.addr, &[n; 100]), (vec![n; 100], None));
+    }
+    outbound.change(0, State::Failed, &[sidebeat::verdict::Cause::Crash]);
 }
 
 #[test]

@@ -72,8 +72,6 @@ pub(crate) enum Opens {
     Accept,
     Fail(u16),
     Ignore,
-    /// Closes the link instead.
-    Drop,
 }
 
 impl Default for Auto {
@@ -257,7 +255,6 @@ impl Peer {
                     self.say(&Frame::OpenFailed { stream: *stream, errno, text: "scripted".to_owned() });
                 }
                 Opens::Ignore => {}
-                Opens::Drop => self.fin(),
             },
             What::Frame(Frame::Fin { stream }) if auto.echo => self.say(&Frame::Fin { stream: *stream }),
             What::Data(stream, bytes, _) => {
