@@ -170,7 +170,8 @@ impl Sidecar {
         let file = dir.join(&format!("{name}.toml"));
         let text = format!("[node]\nid = \"{name}\"\n[admin]\nlisten = \"{}\"\n{toml}", port.addr());
         std::fs::write(&file, text).expect("configuration file");
-        let mut run = command(env!("CARGO_BIN_EXE_sidebeat"), None);
+        let program = std::env::var("SIDEBEAT").unwrap_or_else(|_| env!("CARGO_BIN_EXE_sidebeat").to_owned());
+        let mut run = command(&program, None);
         run.arg("run").arg("-c").arg(&file);
         let mut process = Process::start(&mut run, &dir.join(&format!("{name}.log")));
         eventually(Duration::from_secs(20), &format!("{name} is ready"), || {
