@@ -13,8 +13,8 @@ use crate::clock;
 
 /// How often the drain looks whether anything is still open.
 const LOOK: Duration = Duration::from_millis(50);
-/// Least time of a drain: load balancers must see readiness go before the listeners go.
-const LEAST: Duration = Duration::from_millis(200);
+/// Nothing was open for this long: load balancers have seen readiness go, and what the last streams queued has left.
+const QUIET: Duration = Duration::from_millis(250);
 
 /// Serves the admin port until a signal ended the sidecar in order.
 pub(super) async fn until_stopped(
@@ -73,8 +73,8 @@ async fn signals(app: &Arc<App>) -> Result<(), RunError> {
 
 async fn drain(app: &Arc<App>, s: &mut Signals, why: &str) -> Result<(), RunError> {
     app.begin_drain();
-    let begun = clock::now();
-    let deadline = begun + app.config.drain_deadline;
+    let deadline = clock::now() + app.config.drain_deadline;
+    let mut last_open = clock::now();
     tracing::info!(
         why,
         open = app.open_connections(),
@@ -88,7 +88,9 @@ async fn drain(app: &Arc<App>, s: &mut Signals, why: &str) -> Result<(), RunErro
             () = tokio::time::sleep(LOOK) => {}
         }
         let now = clock::now();
-        if app.open_connections() == 0 && now.since(begun) >= LEAST {
+        if app.open_connections() > 0 {
+            last_open = now;
+        } else if now.since(last_open) >= QUIET {
             break tracing::info!("drained");
         }
         if now >= deadline {
