@@ -146,7 +146,8 @@ impl Acceptor {
         let Some(permit) = self.common.link_quota.take() else {
             return self.common.metrics.handshake(Direction::In, Handshake::Refused);
         };
-        match self.handshake(io, from, &served).await {
+        // Boxed: the room that it needs for a moment is not the link's as long as it lives.
+        match Box::pin(self.handshake(io, from, &served)).await {
             Ok((io, hello, rest, index)) => self.run(io, hello, rest, index, permit).await,
             Err(e) => {
                 self.common.metrics.handshake(Direction::In, result_of(&e));
@@ -435,7 +436,7 @@ async fn carry(link: Rc<Link>, stream: Rc<Stream>, inbound: Arc<Inbound>, accept
     let connected = tokio::select! {
         biased;
         () = stream.over() => return counted.close(CloseReason::Reset),
-        got = connect(inbound.params.service) => got,
+        got = Box::pin(connect(inbound.params.service)) => got,
     };
     let io = match connected {
         Ok(io) => io,

@@ -70,17 +70,19 @@ pub async fn serve(hub: Rc<Hub>, metrics: std::sync::Arc<Metrics>, conn: Accepte
 async fn attempt(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attempt {
     match hub.mode(key) {
         Mode::Framed => framed(hub, key, io, first).await,
-        Mode::Plain => direct(hub, key, io, first).await,
+        // Boxed, so that a framed connection does not hold room for a plain one as long as it lives.
+        Mode::Plain => Box::pin(direct(hub, key, io, first)).await,
     }
 }
 
 async fn framed(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attempt {
     let params = &hub.ups[key.up].params;
+    // Boxed: a dial needs kilobytes for a moment, the stream lives for hours.
     let link = if params.per_connection {
         let t = params.connect_timeout;
-        dial::dial(hub, key, t, t, Purpose::OneStream, || {}).await.ok()
+        Box::pin(dial::dial(hub, key, t, t, Purpose::OneStream, || {})).await.ok()
     } else {
-        hub.link(key).await
+        Box::pin(hub.link(key)).await
     };
     let Some(link) = link else { return Attempt::Unserved(io, first) };
     let stream = match hub.open(key, &link, io, &first) {
