@@ -10,17 +10,28 @@ use crate::stamp::Stamp;
 const SLOTS: usize = 10;
 const SLOT: Duration = Duration::from_secs(1);
 
+/// Round trips beyond 4.2 s count as that: 8 bytes a slot, because every beat of every link comes here.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    number: u64,
-    least: Duration,
+    /// Second since the epoch of stamps, from 1; 0 is an empty slot.
+    number: u32,
+    least_ns: u32,
 }
 
 /// Windowed minimum of round trip times, in fixed memory. Without samples for ten seconds the last minimum stays.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct MinRtt {
-    slots: [Option<Slot>; SLOTS],
+    slots: [Slot; SLOTS],
+    /// The slot of the latest sample.
+    latest: Slot,
     least: Option<Duration>,
+}
+
+impl Default for MinRtt {
+    fn default() -> Self {
+        let empty = Slot { number: 0, least_ns: u32::MAX };
+        MinRtt { slots: [empty; SLOTS], latest: empty, least: None }
+    }
 }
 
 impl MinRtt {
@@ -31,20 +42,25 @@ impl MinRtt {
 
     /// Adds a sample taken at `at` and returns the minimum.
     pub fn sample(&mut self, at: Stamp, rtt: Duration) -> Duration {
-        let number = at.as_nanos() / SLOT.as_nanos() as u64;
-        let slot = &mut self.slots[(number % SLOTS as u64) as usize];
-        match slot {
-            Some(s) if s.number == number => s.least = s.least.min(rtt),
-            _ => *slot = Some(Slot { number, least: rtt }),
+        let number = u32::try_from(at.as_nanos() / SLOT.as_nanos() as u64 + 1).unwrap_or(u32::MAX);
+        let ns = u32::try_from(rtt.as_nanos()).unwrap_or(u32::MAX);
+        if let Some(least) = self.least
+            && self.latest.number == number
+            && self.latest.least_ns <= ns
+        {
+            return least;
         }
-        let least = self
-            .slots
-            .iter()
-            .flatten()
-            .filter(|s| s.number + SLOTS as u64 > number && s.number <= number)
-            .map(|s| s.least)
-            .min()
-            .unwrap_or(rtt);
+        self.add(number, ns)
+    }
+
+    fn add(&mut self, number: u32, ns: u32) -> Duration {
+        let slot = &mut self.slots[number as usize % SLOTS];
+        let before = if slot.number == number { slot.least_ns } else { u32::MAX };
+        *slot = Slot { number, least_ns: before.min(ns) };
+        self.latest = *slot;
+        let lately = |s: &&Slot| s.number != 0 && s.number <= number && number - s.number < SLOTS as u32;
+        let least = self.slots.iter().filter(lately).map(|s| s.least_ns).min().unwrap_or(ns);
+        let least = Duration::from_nanos(u64::from(least));
         self.least = Some(least);
         least
     }
