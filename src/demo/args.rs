@@ -38,7 +38,7 @@ pub struct Args {
     /// Hide each service's process from its sidecar (a PID namespace of its own, where possible).
     #[arg(long)]
     pub no_pid: bool,
-    /// A key under [detector] of the client's sidecar ("promise.tau_min=4ms"); may be repeated.
+    /// A key under `[detector]` of the client's sidecar ("promise.tau_min=4ms"); may be repeated.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
     pub detector: Vec<(String, String)>,
     /// `beat.active` of all sidecars.

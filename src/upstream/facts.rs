@@ -79,7 +79,7 @@ pub enum LinkLost {
 /// How a fresh dial of the link port ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DialResult {
-    /// WELCOME was read; [`Endpoint::link_up`] follows.
+    /// WELCOME was read; [`super::endpoint::Endpoint::link_up`] follows.
     Welcomed,
     /// The kernel accepted, nothing came.
     AcceptedNoWelcome,
@@ -151,7 +151,7 @@ pub enum EndpointOutput {
     CauseRefined(Cause),
     /// Open a fresh connection to the link port now; it replaces one that is still unanswered.
     FreshDial,
-    /// Connect to the service's own port, plainly, and tell [`Endpoint::service_port`].
+    /// Connect to the service's own port, plainly, and tell [`super::endpoint::Endpoint::service_port`].
     ProbeServicePort,
     /// Call [`crate::detector::LinkJudge::probe`] for that link: its healing must not wait for idle beats.
     Probe(u64),
