@@ -133,12 +133,14 @@ pub struct Acceptor {
     common: Arc<Common>,
     inbounds: Vec<Arc<Inbound>>,
     links: RefCell<HashMap<u64, (Weak<Link>, usize)>>,
+    /// When the last complaint about a peer was logged, and how many were not since.
+    complained: Cell<(Stamp, u64)>,
 }
 
 impl Acceptor {
     /// An acceptor for the inbounds of this process.
     pub fn new(w: Rc<Worker>, common: Arc<Common>, inbounds: Vec<Arc<Inbound>>) -> Rc<Acceptor> {
-        Rc::new(Acceptor { w, common, inbounds, links: RefCell::default() })
+        Rc::new(Acceptor { w, common, inbounds, links: RefCell::default(), complained: Cell::default() })
     }
 
     /// Takes one connection on the link port that serves `served` (indexes of inbounds).
@@ -154,6 +156,16 @@ impl Acceptor {
                 tracing::debug!(peer = %from, error = %e, "no link");
             }
         }
+    }
+
+    /// One line a second at most, whatever peers do.
+    fn complain(&self, peer: &str, reason: &str) {
+        let (now, (last, unsaid)) = (clock::now(), self.complained.get());
+        if last != Stamp::ZERO && now.since(last) < Duration::from_secs(1) {
+            return self.complained.set((last, unsaid + 1));
+        }
+        self.complained.set((now, 0));
+        tracing::warn!(peer, reason, unsaid, "link closed: the peer broke the protocol");
     }
 
     async fn handshake(
@@ -370,7 +382,7 @@ impl Side for InboundSide {
         let _ = self.mru.compare_exchange(link.id, 0, Relaxed, Relaxed);
         if let Lost::Protocol(what) = how {
             self.acceptor.common.metrics.link_error(LinkError::Protocol);
-            tracing::warn!(peer = link.peer_node, reason = what, "link closed: the peer broke the protocol");
+            self.acceptor.complain(&link.peer_node, what);
         } else {
             tracing::debug!(peer = link.peer_node, how = how.label(), "link ended");
         }
