@@ -90,7 +90,7 @@ pub async fn dial(
     let hello = d.hello(&params.remote, features, trace);
     let got = handshake::dial(hub.shared(key).link, &hello, connect, speak, accepted).await?;
     let now = clock::now();
-    let side = OutboundSide::new(Rc::downgrade(hub), key, hub.shared(key).clone(), main);
+    let side = OutboundSide::new(hub, key, main);
     let conf = LinkConf {
         pace: PaceParams { active: d.active, idle: IDLE_TOWARDS_SERVICE },
         // The welcome says what holds in both directions, but memory is ours.
@@ -107,7 +107,7 @@ pub async fn dial(
     let peer = Peer { node: got.welcome.node.clone(), incarnation: got.welcome.incarnation };
     let link = Link::new(hub.w.clone(), got.io, peer, conf, Some(judge), side.clone());
     side.link.set(link.id);
-    hub.add_link(key, &link, main, now);
+    hub.add_link(key, &link, main);
     drop(busy);
     tokio::task::spawn_local(link.clone().run(got.rest));
     hub.tell(key, now, News::Up(link.id, got.welcome.incarnation, got.welcome.node));

@@ -1,7 +1,6 @@
 //! One worker's view of all upstreams: its links per endpoint, its balancers, and the way to each verdict's owner.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,7 +20,7 @@ use crate::link::{Ended, Link, Lost, Stream};
 use crate::metrics::{Metrics, UpstreamMetrics};
 use crate::stamp::Stamp;
 use crate::verdict::{State, Vouch};
-use crate::worker::Worker;
+use crate::worker::{IdMap, Worker};
 
 /// An endpoint of an upstream, by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,7 +92,7 @@ pub(super) struct Slot {
     /// New streams go here.
     pub(super) main: Option<Rc<Link>>,
     /// Every live link: witnesses and per-connection links too.
-    pub(super) all: HashMap<u64, Held>,
+    pub(super) all: IdMap<u64, Held>,
     /// Dials for a main link under way.
     pub(super) dialing: usize,
 }
@@ -101,7 +100,6 @@ pub(super) struct Slot {
 /// A live link.
 pub(super) struct Held {
     pub(super) link: Rc<Link>,
-    pub(super) heard: Stamp,
     /// Not the link of a single connection.
     pub(super) shared: bool,
 }
@@ -150,8 +148,8 @@ pub struct Hub {
     /// Metrics of the process.
     pub process: Arc<Metrics>,
     events: Arc<EventLog>,
-    pub(super) slots: RefCell<HashMap<Key, Slot>>,
-    owners: RefCell<HashMap<Key, Rc<Owner>>>,
+    pub(super) slots: RefCell<IdMap<Key, Slot>>,
+    owners: RefCell<IdMap<Key, Rc<Owner>>>,
     balancers: RefCell<Vec<Balance>>,
     post: Vec<Post>,
     dialled: tokio::sync::Notify,
@@ -316,10 +314,10 @@ impl Hub {
         }
     }
 
-    pub(super) fn add_link(&self, key: Key, link: &Rc<Link>, main: bool, now: Stamp) {
+    pub(super) fn add_link(&self, key: Key, link: &Rc<Link>, main: bool) {
         let mut slots = self.slots.borrow_mut();
         let slot = slots.entry(key).or_default();
-        slot.all.insert(link.id, Held { link: link.clone(), heard: now, shared: main });
+        slot.all.insert(link.id, Held { link: link.clone(), shared: main });
         if !main {
             return;
         }
@@ -363,22 +361,11 @@ impl Hub {
         });
     }
 
-    pub(super) fn link_heard(&self, key: Key, id: u64, now: Stamp) {
-        self.shared(key).heard(self.w.index, now);
-        if let Some(slot) = self.slots.borrow_mut().get_mut(&key)
-            && let Some(held) = slot.all.get_mut(&id)
-        {
-            held.heard = now;
-        }
-    }
-
     /// Latest arrival on any link to the node but `id`.
     pub(super) fn others_heard(&self, key: Key, id: u64) -> Stamp {
-        let here = self
-            .slots
-            .borrow()
-            .get(&key)
-            .and_then(|s| s.all.values().filter(|h| h.link.id != id).map(|h| h.heard).max());
+        let slots = self.slots.borrow();
+        let others = slots.get(&key).into_iter().flat_map(|s| s.all.values()).filter(|h| h.link.id != id);
+        let here = others.filter_map(|h| h.link.with_judge(|j| j.last_heard())).max();
         here.unwrap_or(Stamp::ZERO).max(self.shared(key).heard_elsewhere(self.w.index))
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::facts::LinkLost;
-use super::hub::{Key, News, WeakHub};
+use super::hub::{Hub, Key, News, WeakHub};
 use super::registry::Shared;
 use crate::detector::Output;
 use crate::link::{BeatFacts, Link, Lost, Side, Stream};
@@ -27,6 +27,7 @@ pub struct OutboundSide {
     hub: WeakHub,
     key: Key,
     shared: Arc<Shared>,
+    worker: usize,
     /// Set once the link exists.
     pub(super) link: Cell<u64>,
     told: Cell<Stamp>,
@@ -37,11 +38,12 @@ pub struct OutboundSide {
 }
 
 impl OutboundSide {
-    pub(super) fn new(hub: WeakHub, key: Key, shared: Arc<Shared>, duty: bool) -> Rc<OutboundSide> {
+    pub(super) fn new(hub: &Rc<Hub>, key: Key, duty: bool) -> Rc<OutboundSide> {
         Rc::new(OutboundSide {
-            hub,
+            hub: Rc::downgrade(hub),
             key,
-            shared,
+            shared: hub.shared(key).clone(),
+            worker: hub.w.index,
             link: Cell::new(0),
             told: Cell::new(Stamp::ZERO),
             vouched: Cell::new(None),
@@ -58,11 +60,10 @@ impl OutboundSide {
 
 impl Side for OutboundSide {
     fn heard(&self, now: Stamp) {
-        let Some(hub) = self.hub.upgrade() else { return };
-        hub.link_heard(self.key, self.link.get(), now);
+        self.shared.heard(self.worker, now);
         if self.shared.state() != State::Active && now.since(self.told.get()) >= TELL_EVERY {
             self.told.set(now);
-            hub.tell(self.key, now, News::Heard(self.link.get()));
+            self.tell(now, News::Heard(self.link.get()));
         }
     }
 
