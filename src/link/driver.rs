@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use crate::detector::LinkJudge;
 use crate::stamp::Stamp;
 use crate::wire::{Decoder, Frame, Limits, ResetReason};
 use crate::worker::pool::BLOCK;
+use crate::worker::wheel::Ticket;
 use crate::worker::{Dir, Worker};
 
 /// What a link needs to know; all of it agreed in the handshake or configured.
@@ -72,7 +73,7 @@ pub struct Link {
     pub(super) beats: RefCell<Beats>,
     pub(super) control_budget: Cell<(Stamp, u32)>,
     pub(super) waiting: RefCell<VecDeque<Rc<Stream>>>,
-    pub(super) scheduled: Cell<Stamp>,
+    pub(super) timer: Ticket,
     quantum: Cell<usize>,
     stuck_since: Cell<Option<Stamp>>,
     pub(super) want_beat: Cell<bool>,
@@ -117,7 +118,7 @@ impl Link {
         side: Rc<dyn Side>,
     ) -> Rc<Link> {
         let now = clock::now();
-        let link = Rc::new(Link {
+        Rc::new_cyclic(|me: &Weak<Link>| Link {
             id: w.fresh_id(),
             peer_node: peer.node,
             peer_incarnation: peer.incarnation,
@@ -132,7 +133,7 @@ impl Link {
             beats: RefCell::new(Beats::new(now)),
             control_budget: Cell::new((now, 0)),
             waiting: RefCell::default(),
-            scheduled: Cell::new(Stamp::NEVER),
+            timer: w.register(me.clone()),
             quantum: Cell::new(64 * 1024),
             stuck_since: Cell::new(None),
             want_beat: Cell::new(true),
@@ -150,10 +151,7 @@ impl Link {
             io: RefCell::new(io),
             side,
             conf,
-        });
-        let timed: Rc<dyn crate::worker::Timed> = link.clone();
-        link.w.register(link.id, Rc::downgrade(&timed));
-        link
+        })
     }
 
     /// Drives the link until it ends. `first`: bytes read behind the handshake.
@@ -164,7 +162,7 @@ impl Link {
         }
         self.reschedule();
         let how = std::future::poll_fn(|cx| self.poll(cx)).await;
-        self.w.forget(self.id);
+        self.w.forget(self.timer);
         self.end_streams(Ended::LinkLost);
         self.out.borrow_mut().clear();
         self.splice.borrow_mut().clear();

@@ -14,11 +14,7 @@ use crate::wire::{Backpressure, Frame};
 use crate::worker::Timed;
 
 impl Timed for Link {
-    fn on_timer(self: Rc<Self>, at: Stamp, now: Stamp) {
-        if at != self.scheduled.get() {
-            return;
-        }
-        self.scheduled.set(Stamp::NEVER);
+    fn on_timer(self: Rc<Self>, now: Stamp) {
         if self.is_lost() {
             return;
         }
@@ -46,12 +42,12 @@ impl Timed for Link {
 }
 
 impl Link {
-    /// Puts the earliest deadline into the wheel, if it is earlier than what is there.
+    /// Tells the worker's timer the earliest deadline.
     pub(super) fn reschedule(&self) {
         let beat = if self.want_beat.get() { Stamp::NEVER } else { self.pace.borrow().beat_due() };
         let judge = self.judge.borrow().as_ref().map_or(Stamp::NEVER, |j| j.next_due().0);
         let due = beat.min(judge).min(self.pressure.borrow().next_due());
-        self.w.schedule(self.id, due, &self.scheduled);
+        self.w.schedule(self.timer, due);
     }
 
     /// The judge shall ask the peer now: healing must not wait for idle beats.

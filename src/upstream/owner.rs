@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use crate::metrics::{Gate, UpstreamMetrics};
 use crate::stamp::Stamp;
 use crate::verdict::{Cause, State};
 use crate::worker::Timed;
+use crate::worker::wheel::Ticket;
 
 /// A fresh dial is given up after this, for the connect and for the welcome.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -38,13 +39,12 @@ const HOLE_AFTER: Duration = Duration::from_millis(80);
 /// See the module.
 pub struct Owner {
     key: Key,
-    id: u64,
+    timer: Ticket,
     hub: WeakHub,
     shared: Arc<Shared>,
     metrics: Arc<UpstreamMetrics>,
     events: Arc<EventLog>,
     ep: RefCell<Endpoint>,
-    scheduled: Cell<Stamp>,
     /// Number of the newest fresh dial.
     dial_no: Cell<u64>,
     node: RefCell<Option<String>>,
@@ -62,24 +62,20 @@ impl Owner {
             learn_max: upstream.detector.learn_max,
             seed: hub.w.random(),
         };
-        let owner = Rc::new(Owner {
+        Rc::new_cyclic(|me: &Weak<Owner>| Owner {
             key,
-            id: hub.w.fresh_id(),
+            timer: hub.w.register(me.clone()),
             hub: Rc::downgrade(hub),
             shared: hub.shared(key).clone(),
             metrics: hub.metrics[key.up].clone(),
             events,
             ep: RefCell::new(Endpoint::new(params, clock::now())),
-            scheduled: Cell::new(Stamp::NEVER),
             dial_no: Cell::new(0),
             node: RefCell::default(),
             pressed: Cell::new(false),
             dials: RefCell::default(),
             refusal: RefCell::default(),
-        });
-        let timed: Rc<dyn Timed> = owner.clone();
-        hub.w.register(owner.id, Rc::downgrade(&timed));
-        owner
+        })
     }
 
     pub(super) fn start(self: &Rc<Self>) {
@@ -138,7 +134,7 @@ impl Owner {
         self.publish(now);
         if let Some(hub) = self.hub.upgrade() {
             let due = self.ep.borrow().next_due(now).0;
-            hub.w.schedule(self.id, due, &self.scheduled);
+            hub.w.schedule(self.timer, due);
         }
     }
 
@@ -383,11 +379,7 @@ fn fill(r: &mut Report, l: &Link, now: Stamp) {
 }
 
 impl Timed for Owner {
-    fn on_timer(self: Rc<Self>, at: Stamp, now: Stamp) {
-        if at != self.scheduled.get() {
-            return;
-        }
-        self.scheduled.set(Stamp::NEVER);
+    fn on_timer(self: Rc<Self>, now: Stamp) {
         self.pump(now);
     }
 

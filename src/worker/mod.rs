@@ -16,7 +16,7 @@ use crate::clock;
 use crate::stamp::Stamp;
 use pipes::Pipes;
 use pool::Pool;
-use wheel::Wheel;
+use wheel::{Ticket, Wheel};
 
 /// A map by ids that this process chose itself; nobody else can make them collide.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
@@ -54,8 +54,8 @@ const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
 /// Something with deadlines: a link or an endpoint's owner.
 pub trait Timed {
-    /// The entry `at` came due. The owner ignores entries it no longer waits for, and schedules its next deadline.
-    fn on_timer(self: Rc<Self>, at: Stamp, now: Stamp);
+    /// What it waited for is due. It schedules its next deadline.
+    fn on_timer(self: Rc<Self>, now: Stamp);
     /// The worker's loop was late: silence between `from` and `to` may be our own.
     fn own_stall(&self, from: Stamp, to: Stamp);
 }
@@ -120,7 +120,8 @@ pub struct Worker {
     /// Counters.
     pub counters: Counters,
     wheel: RefCell<Wheel>,
-    timed: RefCell<IdMap<u64, Weak<dyn Timed>>>,
+    /// By [`Ticket::index`].
+    timed: RefCell<Vec<Option<Weak<dyn Timed>>>>,
     next_id: Cell<u64>,
     sooner: Notify,
     rng: Cell<u64>,
@@ -170,23 +171,26 @@ impl Worker {
         x.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// Makes `who` known to the timer under `id`.
-    pub fn register(&self, id: u64, who: Weak<dyn Timed>) {
-        self.timed.borrow_mut().insert(id, who);
-    }
-
-    /// Forgets `id`.
-    pub fn forget(&self, id: u64) {
-        self.timed.borrow_mut().remove(&id);
-    }
-
-    /// Wakes `id` at `at`. `scheduled` is the caller's note of its earliest entry: nothing is done if that comes first.
-    pub fn schedule(&self, id: u64, at: Stamp, scheduled: &Cell<Stamp>) {
-        if at >= scheduled.get() {
-            return;
+    /// Makes `who` known to the timer.
+    pub fn register(&self, who: Weak<dyn Timed>) -> Ticket {
+        let ticket = self.wheel.borrow_mut().add();
+        let mut timed = self.timed.borrow_mut();
+        if timed.len() <= ticket.index() {
+            timed.resize(ticket.index() + 1, None);
         }
-        scheduled.set(at);
-        if self.wheel.borrow_mut().push(at, id) {
+        timed[ticket.index()] = Some(who);
+        ticket
+    }
+
+    /// Forgets the one with this ticket.
+    pub fn forget(&self, ticket: Ticket) {
+        self.wheel.borrow_mut().remove(ticket);
+        self.timed.borrow_mut()[ticket.index()] = None;
+    }
+
+    /// Wakes it at `at`, be that earlier or later than what was scheduled.
+    pub fn schedule(&self, ticket: Ticket, at: Stamp) {
+        if self.wheel.borrow_mut().set(ticket, at) {
             self.sooner.notify_one();
         }
     }
@@ -221,7 +225,7 @@ impl Worker {
             return;
         }
         self.last_stall.set((now, late));
-        let all: Vec<_> = self.timed.borrow().values().filter_map(Weak::upgrade).collect();
+        let all: Vec<_> = self.timed.borrow().iter().flatten().filter_map(Weak::upgrade).collect();
         for t in all {
             t.own_stall(due, now);
         }
@@ -230,10 +234,10 @@ impl Worker {
     fn run_due(&self, now: Stamp) {
         loop {
             let due = self.wheel.borrow_mut().pop_due(now);
-            let Some((at, id)) = due else { return };
-            let who = self.timed.borrow().get(&id).and_then(Weak::upgrade);
+            let Some(ticket) = due else { return };
+            let who = self.timed.borrow()[ticket.index()].as_ref().and_then(Weak::upgrade);
             if let Some(who) = who {
-                who.on_timer(at, now);
+                who.on_timer(now);
             }
         }
     }

@@ -5,42 +5,95 @@ use std::collections::BinaryHeap;
 
 use crate::stamp::Stamp;
 
-/// Deadlines of every link and endpoint of a worker. A deadline that moves later needs no change here: its owner is
-/// asked again when the old one comes.
+/// One that waits. Numbers are used again, so a ticket also says whose turn with the number it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket {
+    index: u32,
+    turn: u32,
+}
+
+impl Ticket {
+    /// Place in a table of those that wait: small, and free again after [`Wheel::remove`].
+    pub fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
+/// What is known of a ticket. All of them lie side by side: a deadline that moved later is found out, and its entry
+/// corrected, without touching the link it belongs to.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    due: Stamp,
+    /// Its earliest entry in the heap; others are stale.
+    queued: Stamp,
+    turn: u32,
+}
+
+/// Deadlines of every link and endpoint of a worker. A deadline that moves later costs one store; its heap entry is
+/// corrected when it comes up.
 #[derive(Default, Debug)]
 pub struct Wheel {
-    heap: BinaryHeap<Reverse<(Stamp, u64)>>,
+    heap: BinaryHeap<Reverse<(Stamp, Ticket)>>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
 }
 
 impl Wheel {
-    /// Asks for `id` at `at`. True if it is now the earliest.
-    pub fn push(&mut self, at: Stamp, id: u64) -> bool {
-        let first = self.next().is_none_or(|n| at < n);
-        self.heap.push(Reverse((at, id)));
+    /// One more that waits, for nothing yet.
+    pub fn add(&mut self) -> Ticket {
+        if let Some(index) = self.free.pop() {
+            return Ticket { index, turn: self.slots[index as usize].turn };
+        }
+        let index = self.slots.len() as u32;
+        self.slots.push(Slot { due: Stamp::NEVER, queued: Stamp::NEVER, turn: 0 });
+        Ticket { index, turn: 0 }
+    }
+
+    /// It waits no more.
+    pub fn remove(&mut self, ticket: Ticket) {
+        let Some(slot) = self.slot(ticket) else { return };
+        *slot = Slot { due: Stamp::NEVER, queued: Stamp::NEVER, turn: ticket.turn.wrapping_add(1) };
+        self.free.push(ticket.index);
+    }
+
+    fn slot(&mut self, ticket: Ticket) -> Option<&mut Slot> {
+        self.slots.get_mut(ticket.index()).filter(|s| s.turn == ticket.turn)
+    }
+
+    /// It waits for `due` from now on, be that earlier or later than before. True if that is now the earliest of all.
+    pub fn set(&mut self, ticket: Ticket, due: Stamp) -> bool {
+        let Some(slot) = self.slot(ticket) else { return false };
+        slot.due = due;
+        if due >= slot.queued {
+            return false;
+        }
+        slot.queued = due;
+        let first = self.next().is_none_or(|n| due < n);
+        self.heap.push(Reverse((due, ticket)));
         first
     }
 
-    /// When the earliest is due.
+    /// When to look again; nothing is due earlier.
     pub fn next(&self) -> Option<Stamp> {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// The earliest that is due at `now`.
-    pub fn pop_due(&mut self, now: Stamp) -> Option<(Stamp, u64)> {
-        if self.next()? > now {
-            return None;
+    /// One that is due at `now`; it waits for nothing until it is set again.
+    pub fn pop_due(&mut self, now: Stamp) -> Option<Ticket> {
+        while self.next()? <= now {
+            let Reverse((at, ticket)) = self.heap.pop()?;
+            let Some(slot) = self.slot(ticket).filter(|s| s.queued == at) else { continue };
+            if slot.due <= now {
+                (slot.due, slot.queued) = (Stamp::NEVER, Stamp::NEVER);
+                return Some(ticket);
+            }
+            slot.queued = slot.due;
+            if slot.due != Stamp::NEVER {
+                let later = slot.due;
+                self.heap.push(Reverse((later, ticket)));
+            }
         }
-        self.heap.pop().map(|Reverse(e)| e)
-    }
-
-    /// Entries, live or stale.
-    pub fn len(&self) -> usize {
-        self.heap.len()
-    }
-
-    /// True if nothing is waited for.
-    pub fn is_empty(&self) -> bool {
-        self.heap.is_empty()
+        None
     }
 }
 
@@ -48,16 +101,52 @@ impl Wheel {
 mod tests {
     use super::*;
 
+    fn ms(n: u64) -> Stamp {
+        Stamp::from_millis(n)
+    }
+
     #[test]
     fn due_in_order_and_reports_the_earliest() {
         let mut w = Wheel::default();
-        assert!(w.push(Stamp::from_millis(20), 1));
-        assert!(!w.push(Stamp::from_millis(30), 2));
-        assert!(w.push(Stamp::from_millis(10), 3));
-        assert_eq!(w.pop_due(Stamp::from_millis(9)), None);
-        assert_eq!(w.pop_due(Stamp::from_millis(25)), Some((Stamp::from_millis(10), 3)));
-        assert_eq!(w.pop_due(Stamp::from_millis(25)), Some((Stamp::from_millis(20), 1)));
-        assert_eq!(w.pop_due(Stamp::from_millis(25)), None);
-        assert_eq!(w.len(), 1);
+        let [a, b, c] = [(); 3].map(|()| w.add());
+        assert!(w.set(a, ms(20)));
+        assert!(!w.set(b, ms(30)));
+        assert!(w.set(c, ms(10)));
+        assert_eq!(w.pop_due(ms(9)), None);
+        assert_eq!(w.pop_due(ms(25)), Some(c));
+        assert_eq!(w.pop_due(ms(25)), Some(a));
+        assert_eq!(w.pop_due(ms(25)), None);
+        assert_eq!(w.next(), Some(ms(30)));
+    }
+
+    #[test]
+    fn a_deadline_that_moved_is_due_once_at_its_last_place() {
+        let mut w = Wheel::default();
+        let a = w.add();
+        for (set, first) in [(50, true), (80, false), (40, true), (60, false)] {
+            assert_eq!(w.set(a, ms(set)), first, "{set}");
+        }
+        assert_eq!(w.pop_due(ms(59)), None);
+        assert_eq!(w.pop_due(ms(60)), Some(a));
+        assert_eq!(w.pop_due(ms(1000)), None);
+        w.set(a, ms(70));
+        w.set(a, Stamp::NEVER);
+        assert_eq!(w.pop_due(ms(1000)), None);
+        assert_eq!(w.next(), None, "nothing is left behind");
+    }
+
+    #[test]
+    fn what_was_removed_is_never_due_and_its_number_is_used_again() {
+        let mut w = Wheel::default();
+        let old = w.add();
+        w.set(old, ms(10));
+        w.remove(old);
+        w.remove(old);
+        let new = w.add();
+        assert_eq!((old.index(), w.add().index()), (new.index(), 1), "removed once only");
+        assert!(!w.set(old, ms(5)));
+        w.set(new, ms(30));
+        assert_eq!(w.pop_due(ms(20)), None);
+        assert_eq!(w.pop_due(ms(30)), Some(new));
     }
 }
