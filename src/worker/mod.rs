@@ -123,6 +123,8 @@ pub struct Worker {
     /// By [`Ticket::index`].
     timed: RefCell<Vec<Option<Weak<dyn Timed>>>>,
     next_id: Cell<u64>,
+    /// When the timer loop wakes up.
+    armed: Cell<Stamp>,
     sooner: Notify,
     rng: Cell<u64>,
     /// The last time this worker's loop was late, and by how much.
@@ -143,6 +145,7 @@ impl Worker {
             wheel: RefCell::default(),
             timed: RefCell::default(),
             next_id: Cell::new(((index as u64) << 48) + 1),
+            armed: Cell::new(Stamp::NEVER),
             sooner: Notify::new(),
             rng: Cell::new(seed | 1),
             last_stall: Cell::new((Stamp::ZERO, Duration::ZERO)),
@@ -190,7 +193,9 @@ impl Worker {
 
     /// Wakes it at `at`, be that earlier or later than what was scheduled.
     pub fn schedule(&self, ticket: Ticket, at: Stamp) {
-        if self.wheel.borrow_mut().set(ticket, at) {
+        self.wheel.borrow_mut().set(ticket, at);
+        if at < self.armed.get() {
+            self.armed.set(at);
             self.sooner.notify_one();
         }
     }
@@ -199,7 +204,8 @@ impl Worker {
     pub async fn tick(self: Rc<Self>, sink: Rc<dyn Sink>) {
         let mut flushed = clock::now();
         loop {
-            let next = self.wheel.borrow().next().unwrap_or(Stamp::NEVER).min(flushed + FLUSH_EVERY);
+            let next = self.wheel.borrow_mut().earliest().unwrap_or(Stamp::NEVER).min(flushed + FLUSH_EVERY);
+            self.armed.set(next);
             let slept_until = tokio::select! {
                 biased;
                 () = self.sooner.notified() => None,

@@ -60,40 +60,59 @@ impl Wheel {
         self.slots.get_mut(ticket.index()).filter(|s| s.turn == ticket.turn)
     }
 
-    /// It waits for `due` from now on, be that earlier or later than before. True if that is now the earliest of all.
-    pub fn set(&mut self, ticket: Ticket, due: Stamp) -> bool {
-        let Some(slot) = self.slot(ticket) else { return false };
+    /// It waits for `due` from now on, be that earlier or later than before.
+    pub fn set(&mut self, ticket: Ticket, due: Stamp) {
+        let Some(slot) = self.slot(ticket) else { return };
         slot.due = due;
-        if due >= slot.queued {
-            return false;
+        if due < slot.queued {
+            slot.queued = due;
+            self.heap.push(Reverse((due, ticket)));
         }
-        slot.queued = due;
-        let first = self.next().is_none_or(|n| due < n);
-        self.heap.push(Reverse((due, ticket)));
-        first
     }
 
-    /// When to look again; nothing is due earlier.
-    pub fn next(&self) -> Option<Stamp> {
-        self.heap.peek().map(|Reverse((at, _))| *at)
+    /// When the earliest is due.
+    pub fn earliest(&mut self) -> Option<Stamp> {
+        while let Some(&Reverse((at, ticket))) = self.heap.peek() {
+            if self.holds(at, ticket) {
+                return Some(at);
+            }
+        }
+        None
     }
 
     /// One that is due at `now`; it waits for nothing until it is set again.
     pub fn pop_due(&mut self, now: Stamp) -> Option<Ticket> {
-        while self.next()? <= now {
-            let Reverse((at, ticket)) = self.heap.pop()?;
-            let Some(slot) = self.slot(ticket).filter(|s| s.queued == at) else { continue };
-            if slot.due <= now {
+        while let Some(&Reverse((at, ticket))) = self.heap.peek() {
+            if at > now {
+                return None;
+            }
+            if self.holds(at, ticket) {
+                self.heap.pop();
+                let slot = self.slot(ticket)?;
                 (slot.due, slot.queued) = (Stamp::NEVER, Stamp::NEVER);
                 return Some(ticket);
             }
-            slot.queued = slot.due;
-            if slot.due != Stamp::NEVER {
-                let later = slot.due;
-                self.heap.push(Reverse((later, ticket)));
-            }
         }
         None
+    }
+
+    /// Whether the first entry of the heap is true; if not, it is taken out, and put back where it belongs by now.
+    fn holds(&mut self, at: Stamp, ticket: Ticket) -> bool {
+        let live = self.slot(ticket).filter(|s| s.queued == at);
+        let Some(slot) = live else {
+            self.heap.pop();
+            return false;
+        };
+        if slot.due <= at {
+            return true;
+        }
+        let due = slot.due;
+        slot.queued = due;
+        self.heap.pop();
+        if due != Stamp::NEVER {
+            self.heap.push(Reverse((due, ticket)));
+        }
+        false
     }
 }
 
@@ -109,30 +128,32 @@ mod tests {
     fn due_in_order_and_reports_the_earliest() {
         let mut w = Wheel::default();
         let [a, b, c] = [(); 3].map(|()| w.add());
-        assert!(w.set(a, ms(20)));
-        assert!(!w.set(b, ms(30)));
-        assert!(w.set(c, ms(10)));
+        for (who, at, next) in [(a, 20, 20), (b, 30, 20), (c, 10, 10)] {
+            w.set(who, ms(at));
+            assert_eq!(w.earliest(), Some(ms(next)));
+        }
         assert_eq!(w.pop_due(ms(9)), None);
         assert_eq!(w.pop_due(ms(25)), Some(c));
         assert_eq!(w.pop_due(ms(25)), Some(a));
         assert_eq!(w.pop_due(ms(25)), None);
-        assert_eq!(w.next(), Some(ms(30)));
+        assert_eq!(w.earliest(), Some(ms(30)));
     }
 
     #[test]
     fn a_deadline_that_moved_is_due_once_at_its_last_place() {
         let mut w = Wheel::default();
         let a = w.add();
-        for (set, first) in [(50, true), (80, false), (40, true), (60, false)] {
-            assert_eq!(w.set(a, ms(set)), first, "{set}");
+        for set in [50, 80, 40, 60] {
+            w.set(a, ms(set));
         }
+        assert_eq!(w.earliest(), Some(ms(60)));
         assert_eq!(w.pop_due(ms(59)), None);
         assert_eq!(w.pop_due(ms(60)), Some(a));
         assert_eq!(w.pop_due(ms(1000)), None);
         w.set(a, ms(70));
         w.set(a, Stamp::NEVER);
         assert_eq!(w.pop_due(ms(1000)), None);
-        assert_eq!(w.next(), None, "nothing is left behind");
+        assert_eq!(w.earliest(), None, "nothing is left behind");
     }
 
     #[test]
@@ -144,7 +165,8 @@ mod tests {
         w.remove(old);
         let new = w.add();
         assert_eq!((old.index(), w.add().index()), (new.index(), 1), "removed once only");
-        assert!(!w.set(old, ms(5)));
+        w.set(old, ms(5));
+        assert_eq!(w.earliest(), None);
         w.set(new, ms(30));
         assert_eq!(w.pop_due(ms(20)), None);
         assert_eq!(w.pop_due(ms(30)), Some(new));
