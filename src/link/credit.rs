@@ -36,14 +36,17 @@ impl RecvWindow {
         }
     }
 
-    /// The application took bytes. Gives the credit to grant now, if any. A half window used up within two round
-    /// trips means that the window is what limits: it doubles up to `max`.
-    pub fn drained(&mut self, n: usize, now: Stamp, rtt: Duration, max: u32) -> Option<u32> {
+    /// The application took bytes; `keeps_up`: none wait for it. Gives the credit to grant now, if any. The window
+    /// doubles up to `max` where it is what limits: a half of it is used up within two round trips, or the sender has
+    /// nearly used all of it although the application keeps up (on busy processors a turn may take much longer than a
+    /// round trip).
+    pub fn drained(&mut self, n: usize, now: Stamp, rtt: Duration, max: u32, keeps_up: bool) -> Option<u32> {
         self.drained = self.drained.saturating_add(u32::try_from(n).unwrap_or(u32::MAX));
         if self.drained < self.window / 2 {
             return None;
         }
-        let limited = now.since(self.last_grant) < rtt * 2 + Duration::from_millis(1);
+        let fast = now.since(self.last_grant) < rtt * 2 + Duration::from_millis(1);
+        let limited = fast || (keeps_up && self.left < self.window / 4);
         let wider =
             if limited { self.window.saturating_mul(2).min(max.max(self.window)) } else { self.window };
         let grant = self.drained.saturating_add(wider - self.window);
@@ -118,14 +121,14 @@ mod tests {
         let mut w = RecvWindow::new(INITIAL, t);
         assert!(w.arrived(INITIAL as usize));
         assert!(!w.arrived(1), "beyond the credit");
-        assert_eq!(w.drained(1000, t, RTT, 4 << 20), None);
-        let g = w.drained(INITIAL as usize - 1000, t + RTT, RTT, 4 << 20).unwrap();
+        assert_eq!(w.drained(1000, t, RTT, 4 << 20, false), None);
+        let g = w.drained(INITIAL as usize - 1000, t + RTT, RTT, 4 << 20, false).unwrap();
         assert_eq!(g, 2 * INITIAL, "drained plus the widening");
         assert_eq!(w.window(), 2 * INITIAL);
         // Slow use later: no further widening.
         let late = t + Duration::from_secs(5);
         assert!(w.arrived(INITIAL as usize));
-        assert_eq!(w.drained(INITIAL as usize, late, RTT, 4 << 20), Some(INITIAL));
+        assert_eq!(w.drained(INITIAL as usize, late, RTT, 4 << 20, false), Some(INITIAL));
     }
 
     #[test]
@@ -134,7 +137,7 @@ mod tests {
         for _ in 0..20 {
             let n = w.window() as usize;
             assert!(w.arrived(n));
-            w.drained(n, Stamp::ZERO, RTT, 1 << 20);
+            w.drained(n, Stamp::ZERO, RTT, 1 << 20, false);
         }
         assert_eq!(w.window(), 1 << 20);
     }
@@ -144,5 +147,19 @@ mod tests {
         let mut c = SendCredit::new(INITIAL);
         assert!(c.grant(1 << 31));
         assert!(!c.grant(u32::MAX));
+    }
+
+    #[test]
+    fn a_used_up_window_widens_if_the_application_keeps_up() {
+        let late = |ms| Stamp::from_millis(ms);
+        let mut w = RecvWindow::new(INITIAL, late(0));
+        assert!(w.arrived(INITIAL as usize));
+        assert_eq!(w.drained(INITIAL as usize / 2, late(1000), RTT, 4 << 20, false), Some(INITIAL / 2));
+        assert!(w.arrived(INITIAL as usize / 2));
+        assert_eq!(w.drained(INITIAL as usize / 2, late(2000), RTT, 4 << 20, true), Some(INITIAL * 3 / 2));
+        // The sender has credit left: it is the one that is slow.
+        assert!(w.arrived(INITIAL as usize / 2));
+        assert_eq!(w.drained(INITIAL as usize, late(3000), RTT, 4 << 20, true), Some(INITIAL));
+        assert_eq!(w.window(), 2 * INITIAL);
     }
 }

@@ -125,7 +125,8 @@ impl Stream {
             m.taken(now, n);
         }
         let max = self.link.window_max();
-        if let Some(bytes) = flow.window.drained(n, now, self.link.rtt(), max) {
+        let keeps_up = flow.pending.is_empty();
+        if let Some(bytes) = flow.window.drained(n, now, self.link.rtt(), max, keeps_up) {
             self.link.send_control(&Frame::Credit { stream: self.id, bytes });
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::wire::{
     Decoder, Event, Frame, GREETING_LEN, Hello, Limits, RefuseCode, VERSION, Welcome, WireError, greeting,
@@ -55,6 +55,7 @@ pub struct Dialled {
 pub fn tune_link(io: &TcpStream) {
     let s = SockRef::from(io);
     let _ = io.set_nodelay(true);
+    tune_loopback(&s, io.peer_addr());
     let _ = s.set_tcp_notsent_lowat(16 * 1024);
     let _ = s.set_tcp_user_timeout(Some(Duration::from_secs(15)));
     tune_keepalive(&s);
@@ -63,7 +64,19 @@ pub fn tune_link(io: &TcpStream) {
 /// Options of an application socket.
 pub fn tune_app(io: &TcpStream) {
     let _ = io.set_nodelay(true);
-    tune_keepalive(&SockRef::from(io));
+    let s = SockRef::from(io);
+    tune_loopback(&s, io.peer_addr());
+    tune_keepalive(&s);
+}
+
+/// A path within the machine loses nothing: the timers with which bbr paces each send, where that is the system's
+/// choice, are two thirds of the CPU time of bulk data and bring nothing. On a network the system's choice stands.
+/// Best called before the socket connects: once begun, pacing never stops quite.
+pub fn tune_loopback(s: &SockRef<'_>, peer: io::Result<SocketAddr>) {
+    if peer.is_ok_and(|p| p.ip().to_canonical().is_loopback()) {
+        // Every kernel has it and lets everybody choose it.
+        let _ = s.set_tcp_congestion(b"reno");
+    }
 }
 
 fn tune_keepalive(s: &SockRef<'_>) {
@@ -80,7 +93,7 @@ pub async fn dial(
     speak: Duration,
     accepted: impl FnOnce(),
 ) -> Result<Dialled, DialError> {
-    let mut io = match tokio::time::timeout(connect, TcpStream::connect(to)).await {
+    let mut io = match tokio::time::timeout(connect, connect_to(to)).await {
         Err(_) => return Err(DialError::Unanswered),
         Ok(Err(e)) if e.kind() == io::ErrorKind::ConnectionRefused => return Err(DialError::Refused),
         Ok(Err(e)) if e.kind() == io::ErrorKind::TimedOut => return Err(DialError::Unanswered),
@@ -94,6 +107,12 @@ pub async fn dial(
         Ok(Err(e)) => Err(e),
         Ok(Ok((welcome, rest))) => Ok(Dialled { io, welcome, rest }),
     }
+}
+
+async fn connect_to(to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    tune_loopback(&SockRef::from(&socket), Ok(to));
+    socket.connect(to).await
 }
 
 async fn exchange(io: &mut TcpStream, hello: &Hello) -> Result<(Welcome, Vec<u8>), DialError> {

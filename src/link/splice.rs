@@ -252,7 +252,8 @@ impl Link {
             return None;
         }
         let (id, left) = self.decoder.borrow().data_remaining()?;
-        if left < WORTH {
+        // Where memory is used up, copying decides what that means.
+        if left < WORTH || !self.may_buffer(left as usize) {
             return None;
         }
         let stream = self.streams.borrow().get(&id).cloned()?;

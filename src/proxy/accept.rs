@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
+
+use crate::link::handshake::tune_loopback;
 
 /// Waiting connections the kernel keeps.
 const BACKLOG: i32 = 4096;
@@ -22,6 +24,8 @@ pub fn listen(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
     if addr.is_ipv6() {
         s.set_only_v6(false)?;
     }
+    // What it accepts there inherits it.
+    tune_loopback(&SockRef::from(&s), Ok(addr));
     s.set_nonblocking(true)?;
     s.bind(&addr.into())?;
     s.listen(BACKLOG)?;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::meter::ServiceMeter;
@@ -17,7 +18,7 @@ use crate::clock;
 use crate::detector::Output;
 use crate::evidence::ServiceStats;
 use crate::link::driver::Peer;
-use crate::link::handshake::{self, DialError, tune_app};
+use crate::link::handshake::{self, DialError, tune_app, tune_loopback};
 use crate::link::pace::{OFF_DUTY, PaceParams};
 use crate::link::{BeatFacts, Link, LinkConf, Lost, Side, Stream};
 use crate::metrics::{CloseReason, Direction, Handshake, InboundMetrics, LinkError, Metrics};
@@ -471,6 +472,7 @@ async fn carry(link: Rc<Link>, stream: Rc<Stream>, inbound: Arc<Inbound>, accept
 
 async fn connect(service: SocketAddr) -> io::Result<TcpStream> {
     let socket = if service.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    tune_loopback(&SockRef::from(&socket), Ok(service));
     if service.ip().is_loopback() && service.is_ipv4() {
         // The port is chosen at connect, so that 28 000 ports serve each destination, not all of them together.
         crate::sys::tcp::bind_no_port(&socket)?;

@@ -7,9 +7,9 @@ use std::rc::Rc;
 
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
-/// Bytes a pipe can hold if every slot is a full page. A segment of the network takes a slot of its own, however short
-/// it is: the usual 64 KiB would be 16 segments.
-pub const CAPACITY: usize = 256 * 1024;
+/// Bytes a pipe can hold if every slot is a full page: twice the largest frame, for a slot goes also to a page that
+/// begins in its middle and to each segment of the network, however short. Four times was not faster.
+pub const CAPACITY: usize = 512 * 1024;
 /// Most pipes of one worker: two descriptors each, and the kernel allows an unprivileged user 64 MiB of pipes.
 const MOST: usize = 128;
 /// Free pipes kept for the next use.
