@@ -11,9 +11,9 @@ pub struct Args {
     #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub for_: Option<Duration>,
     /// Faults to inject, in this order: kill, hang, kill-sidecar, hang-sidecar, hang-observer, cut, cut-in,
-    /// cut-out, pause, notice, saturate, restart.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub faults: Option<Vec<Kind>>,
+    /// cut-out, pause, notice, saturate, restart; or none.
+    #[arg(long, value_name = "LIST", value_parser = parse_faults)]
+    pub faults: Option<Faults>,
     /// How often the list is run through.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub repeat: u32,
@@ -26,6 +26,12 @@ pub struct Args {
     /// Random gaps between the requests instead of a constant rate ("5ms..20ms").
     #[arg(long, value_name = "MIN..MAX", value_parser = parse_gap, conflicts_with = "rate")]
     pub gap: Option<Gap>,
+    /// Bursts of requests 2 ms apart and silences of 50 ms to 3 s between them, instead of a constant rate.
+    #[arg(long, conflicts_with_all = ["rate", "gap"])]
+    pub bursts: bool,
+    /// Threads that burn CPU time beside the whole scene ("2" saturates two processors).
+    #[arg(long, value_name = "THREADS", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub burn: u16,
     /// Number of services, each behind its own sidecar.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     pub services: u8,
@@ -47,6 +53,17 @@ pub struct Args {
     /// Set by the demo itself when it has moved into its namespaces.
     #[arg(long, hide = true)]
     pub inside: bool,
+}
+
+/// Faults in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults(pub Vec<Kind>);
+
+fn parse_faults(text: &str) -> Result<Faults, String> {
+    if text == "none" {
+        return Ok(Faults::default());
+    }
+    text.split(',').map(str::parse).collect::<Result<_, _>>().map(Faults)
 }
 
 /// Bounds of a random gap, both inclusive.
@@ -123,9 +140,11 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(a.for_, Some(Duration::from_secs(20)));
-        assert_eq!(a.faults, Some(vec![Kind::Kill, Kind::Hang, Kind::Pause]));
+        assert_eq!(a.faults, Some(Faults(vec![Kind::Kill, Kind::Hang, Kind::Pause])));
         assert_eq!(a.gap, Some(Gap { min: Duration::from_millis(5), max: Duration::from_millis(20) }));
         assert_eq!(a.hold, Duration::from_millis(1200));
+        let soak = parse(&["--for", "10m", "--faults", "none", "--bursts", "--burn", "2"]).unwrap();
+        assert_eq!((soak.faults, soak.bursts, soak.burn), (Some(Faults::default()), true, 2));
         let b = parse(&["--hold", "300ms", "--detector", "promise.tau_min=4ms", "--no-pid"]).unwrap();
         assert_eq!(b.hold, Duration::from_millis(300));
         assert_eq!(b.detector, [("promise.tau_min".to_owned(), "4ms".to_owned())]);
@@ -141,6 +160,10 @@ mod tests {
             &["--gap", "0s..1s"],
             &["--gap", "1s..2h"],
             &["--faults", "explode"],
+            &["--faults", "kill,none"],
+            &["--faults", ""],
+            &["--bursts", "--gap", "5ms..6ms"],
+            &["--burn", "-1"],
             &["--services", "0"],
             &["--services", "10"],
             &["--hold", "1ms"],

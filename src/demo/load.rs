@@ -50,6 +50,8 @@ pub struct Shape {
     pub rate: u32,
     /// Random gaps.
     pub gap: Option<Gap>,
+    /// Bursts and silences.
+    pub bursts: bool,
     /// Seed of the gaps.
     pub seed: u64,
 }
@@ -140,15 +142,38 @@ impl Due {
     }
 }
 
+/// Bursts of 5 to 200 requests, 2 ms apart on average at random, and silences of 50 ms to 3 s (detection.md section 8).
+#[derive(Debug, Default)]
+struct Bursts {
+    left: usize,
+}
+
+impl Bursts {
+    fn gap(&mut self, rng: &mut Rng) -> Duration {
+        if self.left == 0 {
+            self.left = 5 + rng.below(196);
+            return rng.between(Duration::from_millis(50), Duration::from_secs(3));
+        }
+        self.left -= 1;
+        Duration::from_millis(2).mul_f64(-(1.0 - rng.unit()).ln())
+    }
+}
+
 fn pace(shape: &Shape, due: &Due, stop: &AtomicBool) {
     let mut rng = Rng::new(shape.seed);
+    let mut bursts = Bursts::default();
     let mut next = clock::now();
     let mut seq = 0_u64;
     while !stop.load(Ordering::Relaxed) {
         noise::sleep_until(next);
         due.put(seq.is_multiple_of(FRESH_EVERY), next);
         seq += 1;
-        next = next + shape.gap.map_or(Duration::from_secs(1) / shape.rate, |g| rng.between(g.min, g.max));
+        next = next
+            + match shape.gap {
+                _ if shape.bursts => bursts.gap(&mut rng),
+                Some(g) => rng.between(g.min, g.max),
+                None => Duration::from_secs(1) / shape.rate,
+            };
     }
 }
 
@@ -336,6 +361,15 @@ mod tests {
         assert!(Answer::parse(&vec![b'x'; ANSWER_MAX + 1]).is_err());
     }
 
+    #[test]
+    fn bursts_have_silences_between_them() {
+        let (mut rng, mut bursts) = (Rng::new(7), Bursts::default());
+        let gaps: Vec<Duration> = (0..10_000).map(|_| bursts.gap(&mut rng)).collect();
+        let silences = gaps.iter().filter(|g| **g >= Duration::from_millis(50)).count();
+        assert!((60..200).contains(&silences), "{silences}");
+        assert!(gaps.iter().all(|g| *g <= Duration::from_secs(3)));
+    }
+
     /// Three services behind one port that hands connections out in turn; the second refuses all of its first
     /// connection's requests by closing it.
     async fn fake_sidecar(listener: TcpListener) {
@@ -358,7 +392,8 @@ mod tests {
         let rt = super::super::runtime().unwrap();
         let listener = rt.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let to = listener.local_addr().unwrap();
-        let load = Load::start(Shape { to, services: 3, rate: 2000, gap: None, seed: 1 }).unwrap();
+        let load =
+            Load::start(Shape { to, services: 3, rate: 2000, gap: None, bursts: false, seed: 1 }).unwrap();
         let done = async {
             loop {
                 let enough = |l: &Ledger| l.served.iter().all(|n| *n > 20) && l.retried > 0;

@@ -127,10 +127,12 @@ async fn perform(args: Args, interactive: bool, mut notes: Vec<String>) -> io::R
         services: scene.pods.len(),
         rate: args.rate,
         gap: args.gap,
+        bursts: args.bursts,
         seed: seed.rotate_left(17),
     };
     let load = load::Load::start(shape)?;
     let noise = noise::Noise::start()?;
+    let _burn = noise::Burn::start(args.burn)?;
     let stage = Stage {
         scene,
         log,

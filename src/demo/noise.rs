@@ -62,6 +62,40 @@ fn tick(late_us: &Mutex<Histogram<u64>>, stop: &AtomicBool) {
     }
 }
 
+/// Threads that do nothing but use the processor; they end when dropped.
+#[derive(Debug)]
+pub struct Burn {
+    stop: Arc<AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Burn {
+    /// Starts `n` of them.
+    pub fn start(n: u16) -> io::Result<Burn> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let burn = |stop: Arc<AtomicBool>| {
+            while !stop.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        };
+        let one = |_| {
+            let stop = stop.clone();
+            std::thread::Builder::new().name("demo-burn".into()).spawn(move || burn(stop))
+        };
+        let threads = (0..n).map(one).collect::<io::Result<_>>()?;
+        Ok(Burn { stop, threads })
+    }
+}
+
+impl Drop for Burn {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for t in self.threads.drain(..) {
+            let _ = t.join();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -246,6 +246,12 @@ pub struct Report {
     pub requests: Requests,
     /// FAILED transitions that no fault explains.
     pub mistakes: usize,
+    /// Of these, after the first minute: what there is to learn is learned.
+    pub mistakes_after_minute: usize,
+    /// SUSPECT transitions of all endpoints, whatever caused them.
+    pub suspects: usize,
+    /// Learned lateness of each endpoint at the end, ms.
+    pub peaks_ms: BTreeMap<String, Option<f64>>,
     /// These transitions, in words.
     pub mistake_events: Vec<String>,
     /// All faults, in order.
@@ -286,9 +292,19 @@ impl Report {
         );
         let _ = writeln!(
             out,
-            "{} mistakes; own wake-ups late by p50 {:.2} ms, p99 {:.2} ms, max {:.2} ms; network: {}",
-            self.mistakes, self.noise.p50, self.noise.p99, self.noise.max, self.network
+            "{} mistakes, {} of them after the first minute, {} transitions to SUSPECT; own wake-ups late by p50 {:.2} ms, \
+             p99 {:.2} ms, max {:.2} ms; network: {}",
+            self.mistakes,
+            self.mistakes_after_minute,
+            self.suspects,
+            self.noise.p50,
+            self.noise.p99,
+            self.noise.max,
+            self.network
         );
+        for (name, peak) in &self.peaks_ms {
+            let _ = writeln!(out, "{name}: learned lateness {:.1} ms", peak.unwrap_or_default());
+        }
         for line in self.mistake_events.iter().chain(&self.notes) {
             let _ = writeln!(out, "note: {line}");
         }
@@ -316,6 +332,9 @@ mod tests {
             duration_s: 20.0,
             requests: Requests::new(&Ledger::new(2), 20.0, &["orders-1".into(), "orders-2".into()]),
             mistakes: 0,
+            mistakes_after_minute: 0,
+            suspects: 0,
+            peaks_ms: BTreeMap::new(),
             mistake_events: Vec::new(),
             percentiles: percentiles(&faults),
             faults,

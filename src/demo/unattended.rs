@@ -9,17 +9,20 @@ use super::noise::Noise;
 use super::report::{Fault, Report, Requests, percentiles};
 use super::rng::Rng;
 use crate::clock;
+use crate::verdict::State;
 
 /// What is done if no list is given.
 pub const DEFAULT: [Kind; 6] =
     [Kind::Kill, Kind::Hang, Kind::Pause, Kind::Notice, Kind::HangSidecar, Kind::Cut];
 
+/// What happens before this is not held against a detector that learns.
+const WARM_UP: Duration = Duration::from_secs(60);
 /// Room for healing and settling within a fault's share of the time.
 const AFTER: Duration = Duration::from_millis(900);
 
 /// The faults of a run, in order.
 pub fn list(args: &Args) -> Vec<Kind> {
-    let once = args.faults.clone().unwrap_or_else(|| DEFAULT.to_vec());
+    let once = args.faults.as_ref().map_or_else(|| DEFAULT.to_vec(), |f| f.0.clone());
     let times = args.repeat as usize;
     once.iter().copied().cycle().take(once.len() * times).collect()
 }
@@ -49,7 +52,10 @@ pub async fn run(stage: &Stage, args: &Args, seed: u64, noise: &Noise, notes: Ve
     if let Some(total) = args.for_ {
         tokio::time::sleep_until(clock::instant(stage.begin + total)).await;
     }
-    report(stage, done, seed, noise, notes)
+    let rows = super::events::status(stage.scene.admin, super::config::UPSTREAM).await.unwrap_or_default();
+    let peak = |at: String| rows.iter().find(|r| r.address == at).and_then(|r| r.peak_ms);
+    let peaks = stage.scene.pods.iter().map(|p| (p.name.clone(), peak(p.endpoint.to_string()))).collect();
+    Report { peaks_ms: peaks, ..report(stage, done, seed, noise, notes) }
 }
 
 fn report(stage: &Stage, done: Vec<Fault>, seed: u64, noise: &Noise, notes: Vec<String>) -> Report {
@@ -66,6 +72,9 @@ fn report(stage: &Stage, done: Vec<Fault>, seed: u64, noise: &Noise, notes: Vec<
         duration_s: seconds,
         requests: Requests::new(&stage.load.ledger(), seconds, &names),
         mistakes: wrong.len(),
+        mistakes_after_minute: wrong.iter().filter(|e| e.at().since(stage.begin) > WARM_UP).count(),
+        suspects: events.iter().filter(|e| e.to == State::Suspect).count(),
+        peaks_ms: Default::default(),
         mistake_events: wrong.iter().take(20).map(words).collect(),
         percentiles: percentiles(&done),
         faults: done,
