@@ -110,6 +110,26 @@ fn a_link_makes_it_framed_and_ends_the_dials() {
 }
 
 #[test]
+fn a_link_off_duty_that_breaks_no_promise_hides_no_cause() {
+    for (result, cause) in
+        [(DialResult::AcceptedNoWelcome, Cause::HangPeer), (DialResult::Unanswered, Cause::Blackhole)]
+    {
+        let mut b = Bench::linked(LinkPolicy::Auto);
+        b.endpoint.link_up(ms(1005), 2, 7);
+        b.until(1005, 1900);
+        b.endpoint.link_heard(ms(1900), 1);
+        b.fail_by_silence(2000);
+        b.endpoint.dial(ms(2040), result);
+        b.poll(2040);
+        assert_eq!((b.endpoint.state(), b.endpoint.cause()), (State::Failed, cause));
+        // Once it is heard it speaks for the node.
+        b.endpoint.link_heard(ms(2050), 2);
+        b.endpoint.dial(ms(2060), DialResult::Unanswered);
+        assert_eq!(b.endpoint.cause(), cause);
+    }
+}
+
+#[test]
 fn a_foreign_server_is_used_plain_and_asked_rarely() {
     let mut b = Bench::new(LinkPolicy::Auto);
     b.poll(1000);

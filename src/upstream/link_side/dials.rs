@@ -11,7 +11,7 @@ impl LinkSide {
             return false;
         }
         self.negative = true;
-        if self.policy == LinkPolicy::Off || self.links.iter().any(|l| l.state == State::Active) {
+        if self.policy == LinkPolicy::Off || self.some_link_lives() {
             return false;
         }
         match result {
@@ -28,7 +28,7 @@ impl LinkSide {
 
     /// The service's own port, looked at because the link port is refused or plain mode is FAILED.
     pub fn service_port(&mut self, now: Stamp, port: PortState) {
-        if self.links.iter().any(|l| l.state == State::Active) {
+        if self.some_link_lives() {
             return;
         }
         let known = self.incarnation.is_some();

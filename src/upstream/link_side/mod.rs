@@ -398,6 +398,13 @@ impl LinkSide {
         self.policy != LinkPolicy::Off
     }
 
+    /// A link speaks for the node: it is trusted, and was heard since the doubt began. One off duty may stay silent for
+    /// seconds without breaking a promise.
+    fn some_link_lives(&self) -> bool {
+        let doubt = self.state != State::Active;
+        self.links.iter().any(|l| l.state == State::Active && !(doubt && l.heard <= self.doubt_from))
+    }
+
     fn mark(&mut self, index: usize, state: State, evidence: &Evidence) {
         self.links[index].state = state;
         self.links[index].score = evidence.score;
