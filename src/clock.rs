@@ -6,21 +6,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
-use crate::stamp::{Stamp, nanos};
+use crate::stamp::Stamp;
 
 static BASE: OnceLock<(Instant, u64)> = OnceLock::new();
 
 fn base() -> &'static (Instant, u64) {
-    BASE.get_or_init(|| {
-        let t = clock_gettime(ClockId::Monotonic);
-        (Instant::now(), t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
-    })
+    BASE.get_or_init(|| (Instant::now(), now().as_nanos()))
 }
 
-/// Now, on CLOCK_MONOTONIC. Follows tokio's paused clock in tests.
+/// Now, on CLOCK_MONOTONIC. Does not follow tokio's paused clock.
 pub fn now() -> Stamp {
-    let (start, ns) = base();
-    Stamp::from_nanos(ns + nanos(Instant::now().duration_since(*start)))
+    let t = clock_gettime(ClockId::Monotonic);
+    Stamp::from_nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
 }
 
 /// The tokio instant of a stamp, for `sleep_until`. Stamps before the process began map to its begin.

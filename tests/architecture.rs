@@ -31,7 +31,7 @@ const RULES: &[Rule] = &[
     Rule { prefix: "stamp.rs", modules: Only(&[]), crates: Some(&[]), why: "stamp is the core's only notion of time: std only" },
     Rule { prefix: "verdict.rs", modules: Only(&[]), crates: Some(&["serde"]), why: "the words of a judgement depend on nothing" },
     Rule { prefix: "clock.rs", modules: Only(&["stamp"]), crates: Some(&["tokio", "rustix"]), why: "the clock is one door, not a stage" },
-    Rule { prefix: "sys/", modules: Only(&["sys", "stamp", "verdict"]), crates: None, why: "system calls know no stage" },
+    Rule { prefix: "sys/", modules: Only(&["sys", "stamp", "verdict", "clock"]), crates: None, why: "system calls know no stage" },
     Rule { prefix: "config/", modules: Only(&["config", "stamp", "verdict"]), crates: None, why: "configuration is a leaf" },
     Rule { prefix: "metrics/", modules: Only(&["metrics", "stamp", "verdict"]), crates: None, why: "metrics are a leaf: stages receive handles" },
     Rule { prefix: "wire/", modules: Only(&["wire", "stamp", "verdict"]), crates: Some(&["bytes", "thiserror", "serde"]), why: "a frame is data: fuzzable alone" },
@@ -45,7 +45,7 @@ const RULES: &[Rule] = &[
     Rule { prefix: "proxy/inbound.rs", modules: Not(&["admin"]), crates: None, why: "the inbound side answers links and observes the service; it serves no admin" },
     Rule { prefix: "proxy/meter.rs", modules: Not(&["detector", "wire", "admin"]), crates: None, why: "a meter feeds evidence and judges nothing" },
     Rule { prefix: "proxy/", modules: Not(&["detector", "wire", "evidence", "admin"]), crates: None, why: "the fast path asks for a connection and never judges health" },
-    Rule { prefix: "worker/", modules: Only(&["worker", "stamp", "clock", "metrics", "verdict"]), crates: None, why: "a worker's tools know no stage" },
+    Rule { prefix: "worker/", modules: Only(&["worker", "stamp", "clock", "metrics", "verdict", "sys"]), crates: None, why: "a worker's tools know no stage" },
     Rule { prefix: "admin/", modules: Not(&["detector", "wire", "proxy", "evidence"]), crates: None, why: "admin reads snapshots" },
     Rule { prefix: "sim/", modules: Not(&["proxy", "clock", "app", "cli", "admin"]), crates: None, why: "the simulator drives the shipped pure code" },
     Rule { prefix: "cli/", modules: Not(&["link", "proxy", "upstream", "wire"]), crates: None, why: "commands are thin" },
@@ -400,6 +400,23 @@ fn one_door_to_the_clock_and_one_home_for_unsafe() {
             }
         }
     }
+    report(&out);
+}
+
+/// The runtime of a worker is built without timers: `Worker::timeout` and `Worker::sleep_until` are its clockwork.
+#[test]
+fn workers_use_no_timers_of_the_runtime() {
+    const ON_WORKERS: &[&str] = &["worker/", "link/", "proxy/", "upstream/", "evidence/", "app/data.rs"];
+    let (mut out, mut seen) = (String::new(), 0);
+    for source in sources().iter().filter(|s| ON_WORKERS.iter().any(|p| s.name.starts_with(p))) {
+        seen += 1;
+        for (line, text) in source.code() {
+            if has_word(text, "tokio::time") {
+                writeln!(out, "src/{}:{line}: use the worker's timer", source.name).unwrap();
+            }
+        }
+    }
+    assert!(seen > 30, "looked at {seen} files only");
     report(&out);
 }
 

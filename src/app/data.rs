@@ -114,7 +114,7 @@ pub(super) struct WorkerSeed {
 pub(super) fn run(seed: WorkerSeed) {
     // Tasks that never leave their thread, without the second queue and the wake-ups of a LocalSet.
     let local = tokio::runtime::LocalOptions::default();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build_local(local) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().build_local(local) {
         Ok(r) => r,
         Err(e) => return tracing::error!(error = %e, "a worker has no runtime"),
     };
@@ -131,7 +131,10 @@ struct Place {
 
 async fn data_path(seed: WorkerSeed) {
     let WorkerSeed { index, seed, listeners, shared, posts, mail } = seed;
-    let w = Worker::new(index, seed);
+    let w = match Worker::new(index, seed) {
+        Ok(w) => w,
+        Err(e) => return tracing::error!(error = %e, "a worker has no timer"),
+    };
     w.memory_max.set(shared.memory / posts.len());
     let mail_to = |p: &UnboundedSender<Command>| -> Post {
         let p = p.clone();
@@ -150,6 +153,8 @@ async fn data_path(seed: WorkerSeed) {
     let acceptor = Acceptor::new(w.clone(), shared.common.clone(), shared.inbounds.clone());
     let place = Rc::new(Place { hub: hub.clone(), acceptor, shared: shared.clone(), posts, index });
     tokio::task::spawn_local(w.tick(Rc::new(ToMetrics(shared.metrics.clone()))));
+    tokio::task::spawn_local(hub.w.clone().send());
+    tokio::task::spawn_local(hub.clone().sweep());
     hub.start();
     place.listen(listeners);
     place.watch_services();
@@ -161,13 +166,13 @@ impl Place {
     fn listen(self: &Rc<Self>, listeners: Listeners) {
         for (l, served) in listeners.links {
             let me = self.clone();
-            spawn_listener(l, "link port", move |io, from| {
+            spawn_listener(&self.hub.w, l, "link port", move |io, from| {
                 tokio::task::spawn_local(me.acceptor.clone().serve(io, from, served.clone()));
             });
         }
         for (up, l) in listeners.outbound.into_iter().enumerate() {
             let me = self.clone();
-            spawn_listener(l, "outbound", move |io, _| me.take(io, up));
+            spawn_listener(&self.hub.w, l, "outbound", move |io, _| me.take(io, up));
         }
     }
 
@@ -196,7 +201,8 @@ impl Place {
         for (i, inbound) in self.shared.inbounds.iter().enumerate().filter(|(i, _)| i % workers == self.index)
         {
             let watch = ServiceWatch::new(inbound.stats.clone(), self.shared.watch);
-            tokio::task::spawn_local(watch_service(i, watch, inbound.clone(), self.posts.clone()));
+            let w = self.hub.w.clone();
+            tokio::task::spawn_local(watch_service(w, i, watch, inbound.clone(), self.posts.clone()));
         }
     }
 
@@ -223,16 +229,23 @@ impl Place {
     }
 }
 
-fn spawn_listener(l: StdListener, what: &'static str, take: impl FnMut(TcpStream, SocketAddr) + 'static) {
+fn spawn_listener(
+    w: &Rc<Worker>,
+    l: StdListener,
+    what: &'static str,
+    take: impl FnMut(TcpStream, SocketAddr) + 'static,
+) {
     match TcpListener::from_std(l) {
         Ok(l) => {
-            tokio::task::spawn_local(async move { accept_loop(l, what, take).await });
+            let w = w.clone();
+            tokio::task::spawn_local(async move { accept_loop(&w, l, what, take).await });
         }
         Err(e) => tracing::error!(listener = what, error = %e, "a worker cannot listen"),
     }
 }
 
 async fn watch_service(
+    w: Rc<Worker>,
     index: usize,
     mut watch: ServiceWatch,
     inbound: Arc<Inbound>,
@@ -250,7 +263,7 @@ async fn watch_service(
         let due = watch.next_due(clock::now()).min(next_again);
         tokio::select! {
             () = inbound.stats.kick.notified() => {}
-            () = tokio::time::sleep_until(clock::instant(due)) => {}
+            () = w.sleep_until(due) => {}
         }
         let now = clock::now();
         let changed = watch.sample(now);

@@ -39,6 +39,9 @@ pub struct Promise {
     half_life: Duration,
     slack: Duration,
     tau: Duration,
+    /// Lateness at which doubt becomes SUSPECT, and the least that makes FAILED: both follow from tau.
+    suspect_after: Duration,
+    fail_fast: Duration,
     last: Stamp,
     promise: Duration,
     deadline: Stamp,
@@ -61,6 +64,8 @@ impl Promise {
             half_life: params.half_life,
             slack: params.slack,
             tau: params.tau_min,
+            suspect_after: params.tau_min.mul_f64(LN_2),
+            fail_fast: params.tau_min.mul_f64(LN_5),
             last: now,
             promise: params.first_promise,
             deadline: now + params.first_promise + params.slack,
@@ -86,7 +91,7 @@ impl Promise {
 
     /// Silence past the deadline that makes FAILED: max(1.61 tau0, min(1.2 peak, learn_max)).
     fn fail_after(&self) -> Duration {
-        let fast = self.tau.mul_f64(LN_5);
+        let fast = self.fail_fast;
         if self.peak.late.mul_f64(PEAK_MARGIN) <= fast {
             return fast;
         }
@@ -148,7 +153,11 @@ impl Detector for Promise {
     }
 
     fn set_rtt(&mut self, rtt: Duration) {
-        self.tau = self.tau_min.max(rtt.saturating_mul(3));
+        let tau = self.tau_min.max(rtt.saturating_mul(3));
+        if tau != self.tau {
+            self.tau = tau;
+            (self.suspect_after, self.fail_fast) = (tau.mul_f64(LN_2), tau.mul_f64(LN_5));
+        }
     }
 
     fn deadline(&self) -> Stamp {
@@ -156,7 +165,7 @@ impl Detector for Promise {
     }
 
     fn suspect_at(&self) -> Stamp {
-        self.deadline + self.tau.mul_f64(LN_2)
+        self.deadline + self.suspect_after
     }
 
     fn fail_at(&self) -> Stamp {

@@ -9,6 +9,7 @@ use bytes::BytesMut;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 
+use super::socket;
 use super::splice::Chunk;
 use super::stream::{Ended, Flow, Stream};
 use crate::clock;
@@ -33,7 +34,7 @@ impl Stream {
         if flow.pending.is_empty()
             && let Some(io) = &*self.io.borrow()
         {
-            match io.try_write(rest) {
+            match socket::write(io, rest) {
                 Ok(n) => {
                     self.drained(&mut flow, n, now);
                     rest = &rest[n..];

@@ -2,28 +2,25 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::io;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use bytes::BytesMut;
-use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::beats::Beats;
-use super::outq::{MAX_SLICES, OutQueue};
+use super::outq::OutQueue;
 use super::pace::{Pace, PaceParams};
 use super::pressure::Pressure;
+use super::send::Unsaid;
 use super::splice::Splicing;
 use super::stream::{Ended, Stream};
-use super::{Lost, Side};
+use super::{Lost, Side, socket};
 use crate::clock;
 use crate::detector::LinkJudge;
 use crate::stamp::Stamp;
-use crate::wire::{Decoder, Frame, Limits, ResetReason};
-use crate::worker::pool::BLOCK;
+use crate::wire::{Decoder, Limits};
 use crate::worker::wheel::Ticket;
 use crate::worker::{Dir, Worker};
 
@@ -73,15 +70,21 @@ pub struct Link {
     pub(super) beats: RefCell<Beats>,
     pub(super) control_budget: Cell<(Stamp, u32)>,
     pub(super) waiting: RefCell<VecDeque<Rc<Stream>>>,
+    /// Streams whose service has not accepted yet, and until when it may.
+    pub(super) opening: RefCell<VecDeque<(Stamp, Weak<Stream>)>>,
+    /// When the link ends, whatever is left to say.
+    pub(super) close_by: Cell<Stamp>,
     pub(super) timer: Ticket,
-    quantum: Cell<usize>,
-    stuck_since: Cell<Option<Stamp>>,
+    pub(super) quantum: Cell<usize>,
+    pub(super) stuck_since: Cell<Option<Stamp>>,
     pub(super) want_beat: Cell<bool>,
-    new_data: Cell<bool>,
+    pub(super) new_data: Cell<bool>,
+    pub(super) unsaid: Cell<Unsaid>,
+    pub(super) unsaid_at: Cell<Stamp>,
     pub(super) goaway: Cell<bool>,
     pub(super) closing: Cell<bool>,
     /// We said our end; what still comes is read to the peer's.
-    half_closed: Cell<bool>,
+    pub(super) half_closed: Cell<bool>,
     /// The open question: nonce and when it was asked.
     pub(super) asked: Cell<(u64, Stamp)>,
     pub(super) segments_at_doubt: Cell<u64>,
@@ -98,14 +101,6 @@ pub struct Peer {
     /// Incarnation.
     pub incarnation: u64,
 }
-
-/// Smallest and largest share of the path one stream may take at a time (link.md rule 4).
-const QUANTUM: std::ops::RangeInclusive<usize> = 16 * 1024..=256 * 1024;
-/// Control frames that wait for a peer that does not read, bytes. An honest one makes us say little while it is
-/// stopped; what a peer may ask for at most must not become memory.
-const CONTROL_MAX: usize = 4 << 20;
-/// A batch that takes longer than this to leave is too large for the path.
-const BATCH_TIME: Duration = Duration::from_millis(5);
 
 impl Link {
     /// A link over a socket whose handshake is done.
@@ -133,11 +128,15 @@ impl Link {
             beats: RefCell::new(Beats::new(now)),
             control_budget: Cell::new((now, 0)),
             waiting: RefCell::default(),
+            opening: RefCell::default(),
+            close_by: Cell::new(Stamp::NEVER),
             timer: w.register(me.clone()),
             quantum: Cell::new(64 * 1024),
             stuck_since: Cell::new(None),
             want_beat: Cell::new(true),
             new_data: Cell::new(false),
+            unsaid: Cell::new(Unsaid::No),
+            unsaid_at: Cell::new(now),
             goaway: Cell::new(false),
             closing: Cell::new(false),
             half_closed: Cell::new(false),
@@ -219,20 +218,17 @@ impl Link {
         cx.waker().wake_by_ref();
     }
 
-    /// One read, decoded and passed on. A short read tells the runtime that the socket is empty: no second call only
-    /// to hear EAGAIN.
+    /// One read, decoded and passed on.
     fn poll_copy_in(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let w = self.w.clone();
         let mut scratch = w.scratch.borrow_mut();
         let most = self.read_most(scratch.len());
-        let mut buf = ReadBuf::new(&mut scratch[..most]);
-        ready!(Pin::new(&mut *self.io.borrow_mut()).poll_read(cx, &mut buf))?;
-        let bytes = buf.filled();
-        match self.take_bytes(bytes, clock::now()) {
-            Ok(()) => self.note_read(bytes.len()),
+        let n = ready!(socket::poll_read(&self.io.borrow(), cx, &mut scratch[..most]))?;
+        match self.take_bytes(&scratch[..n], clock::now()) {
+            Ok(()) => self.note_read(n),
             Err(how) => self.close(how),
         }
-        Poll::Ready(Ok(bytes.len()))
+        Poll::Ready(Ok(n))
     }
 
     /// Reads whatever the kernel holds, whether or not the runtime knows of it yet: judging needs the time *before*
@@ -258,184 +254,6 @@ impl Link {
                 return self.close(how);
             }
         }
-    }
-
-    // === writing ===
-
-    fn poll_write(self: &Rc<Self>, cx: &mut Context<'_>) {
-        loop {
-            if !self.is_writing() && !self.next_batch() {
-                return self.close_politely();
-            }
-            match self.write_once() {
-                Ok(true) => self.batch_left(),
-                Ok(false) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.note_stuck();
-                    match self.io.borrow().poll_write_ready(cx) {
-                        Poll::Pending => return,
-                        Poll::Ready(Ok(())) => {}
-                        Poll::Ready(Err(e)) => return self.close(io_lost(&e)),
-                    }
-                }
-                Err(e) => return self.close(io_lost(&e)),
-            }
-        }
-    }
-
-    /// Ends our direction once all is written. The peer's end follows; a close before it could turn into a RST, and that
-    /// takes away what the peer has not read yet.
-    fn close_politely(&self) {
-        if self.closing.get() && !self.half_closed.replace(true) {
-            let _ = socket2::SockRef::from(&*self.io.borrow()).shutdown(std::net::Shutdown::Write);
-        }
-    }
-
-    pub(super) fn is_writing(&self) -> bool {
-        self.out.borrow().in_batch() || self.splice.borrow().is_moving()
-    }
-
-    fn write_once(&self) -> io::Result<bool> {
-        let mut out = self.out.borrow_mut();
-        if !out.in_batch() {
-            return self.move_out();
-        }
-        let mut iov = [IoSlice::new(&[]); MAX_SLICES];
-        let n = out.slices(&mut iov);
-        let wrote = self.write_slices(&iov[..n])?;
-        Ok(out.advance(wrote) && !self.splice.borrow_mut().head_written())
-    }
-
-    /// Everything that is ready, and the beat. False if there is nothing to write.
-    fn next_batch(self: &Rc<Self>) -> bool {
-        let has_new = self.out.borrow().has_new() || self.splice.borrow().is_filled();
-        if self.half_closed.get() || !has_new && !self.want_beat.get() {
-            return false;
-        }
-        let now = clock::now();
-        let mut trailer = BytesMut::with_capacity(64);
-        let beat = self.make_beat(now, self.new_data.replace(false));
-        Frame::Beat(beat).encode(&mut trailer);
-        self.count(Dir::Out, crate::wire::Kind::Beat, trailer.len());
-        self.want_beat.set(false);
-        // A payload in a pipe was there before what is queued now.
-        let most = if self.splice.borrow_mut().head(&mut trailer) { 0 } else { self.quantum.get() };
-        self.out.borrow_mut().start_batch(most, trailer);
-        self.reschedule();
-        true
-    }
-
-    fn note_stuck(&self) {
-        let now = clock::now();
-        match self.stuck_since.get() {
-            None => self.stuck_since.set(Some(now)),
-            Some(t) if now.since(t) > BATCH_TIME => {
-                self.quantum.set((self.quantum.get() / 2).max(*QUANTUM.start()));
-                self.stuck_since.set(Some(now));
-            }
-            Some(_) => {}
-        }
-    }
-
-    fn batch_left(&self) {
-        if self.stuck_since.take().is_none_or(|t| clock::now().since(t) < BATCH_TIME) {
-            self.quantum.set((self.quantum.get() * 2).min(*QUANTUM.end()));
-        }
-        self.wake_waiting();
-    }
-
-    // === what streams ask ===
-
-    /// How much one stream may take before the others have their turn.
-    pub(super) fn quantum(&self) -> usize {
-        self.quantum.get()
-    }
-
-    /// True if the stream may queue data now; else it is woken when there is room.
-    pub(super) fn has_room(&self, stream: &Rc<Stream>) -> bool {
-        // Where memory is short each link still has a batch under way.
-        let most = if self.w.memory_is_short() { BLOCK } else { self.conf.queue_max };
-        let room = self.out.borrow().pending() < most;
-        if !room && !stream.waiting.get() {
-            self.wait(stream);
-            self.pressure.borrow_mut().full(clock::now());
-            self.reschedule();
-        }
-        room
-    }
-
-    /// Wakes the stream when a batch has left.
-    pub(super) fn wait(&self, stream: &Rc<Stream>) {
-        if !stream.waiting.replace(true) {
-            self.waiting.borrow_mut().push_back(stream.clone());
-        }
-    }
-
-    fn wake_waiting(&self) {
-        let low = self.conf.queue_max / 2;
-        let mut pending = self.out.borrow().pending();
-        while pending < low {
-            let Some(s) = self.waiting.borrow_mut().pop_front() else { return };
-            s.has_room_now();
-            pending += self.quantum.get();
-        }
-    }
-
-    /// A stream has data but no credit since `since`.
-    pub(super) fn blocked(&self, stream: u32, since: Stamp) {
-        self.pressure.borrow_mut().block(stream, since);
-        self.reschedule();
-    }
-
-    /// Data was queued.
-    pub(super) fn sent_data(&self, now: Stamp, n: usize) {
-        self.count(Dir::Out, crate::wire::Kind::Data, n + crate::wire::HEADER_LEN);
-        let sent = &self.w.counters.payload[Dir::Out as usize];
-        sent.set(sent.get() + n as u64);
-        self.pace.borrow_mut().bytes(now, self.conf.dialer);
-        self.side.used(self.id, now);
-        self.new_data.set(true);
-        self.wake();
-    }
-
-    /// A control frame: leaves before data.
-    pub(super) fn send_control(&self, frame: &Frame) {
-        if self.is_lost() {
-            return;
-        }
-        let mut out = self.out.borrow_mut();
-        let before = out.control().len();
-        frame.encode(out.control());
-        let n = out.control().len() - before;
-        drop(out);
-        if before + n > CONTROL_MAX {
-            return self.close(Lost::Protocol("reads_nothing"));
-        }
-        self.count(Dir::Out, frame.kind(), n);
-        self.wake();
-    }
-
-    /// A frame that keeps its order with the stream's data.
-    pub(super) fn send_ordered(&self, frame: &Frame) {
-        if self.is_lost() {
-            return;
-        }
-        if self.out.borrow().pending() > self.conf.queue_max + CONTROL_MAX {
-            return self.close(Lost::Protocol("reads_nothing"));
-        }
-        let mut buf = BytesMut::with_capacity(64);
-        frame.encode(&mut buf);
-        self.count(Dir::Out, frame.kind(), buf.len());
-        self.out.borrow_mut().append(&buf);
-        self.wake();
-    }
-
-    /// Tells the peer that the stream is over.
-    pub(super) fn reset_stream(&self, stream: &Stream, reason: ResetReason) {
-        if self.streams.borrow().contains_key(&stream.id) {
-            self.send_ordered(&Frame::Reset { stream: stream.id, reason });
-        }
-        self.forget_stream(stream.id);
     }
 
     /// The stream is over; what still arrives for it is discarded.
@@ -481,7 +299,7 @@ impl Link {
     }
 }
 
-fn io_lost(e: &io::Error) -> Lost {
+pub(super) fn io_lost(e: &io::Error) -> Lost {
     match e.kind() {
         io::ErrorKind::TimedOut => Lost::TimedOut,
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Lost::Rst,

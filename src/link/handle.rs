@@ -9,16 +9,18 @@ use super::stream::{Ended, Stream};
 use super::{Link, Lost};
 use crate::clock;
 use crate::detector::LinkJudge;
+use crate::stamp::Stamp;
 use crate::wire::{Frame, ResetReason};
 
 impl Link {
-    /// Opens a stream for an application connection. `first`: bytes already read from it. Gives the socket back if
-    /// the link takes no more streams.
+    /// Opens a stream for an application connection; the service has to accept it `within` that time. `first`: bytes
+    /// already read from it. Gives the socket back if the link takes no more streams.
     pub fn open(
         self: &Rc<Self>,
         service: &str,
         io: TcpStream,
         first: &[u8],
+        within: Duration,
     ) -> Result<Rc<Stream>, TcpStream> {
         if !self.takes_streams() {
             return Err(io);
@@ -28,6 +30,7 @@ impl Link {
         let now = clock::now();
         let stream = Stream::new(id, self.clone(), Some(io), true, now);
         self.streams.borrow_mut().insert(id, stream.clone());
+        self.await_opened(&stream, now + within);
         self.send_ordered(&Frame::Open { stream: id, service: service.to_owned() });
         if !first.is_empty() {
             stream.send_first(first, now);
@@ -85,9 +88,11 @@ impl Link {
         self.wake();
     }
 
-    /// Ends the link once what it holds is written: it had one stream, and that is over.
-    pub fn close_when_written(&self) {
+    /// Ends the link once what it holds is written, and after `patience` in any case: it had one stream, and that is over.
+    pub fn close_when_written(&self, patience: Duration) {
         self.closing.set(true);
+        self.close_by.set(clock::now() + patience);
+        self.reschedule();
         self.wake();
     }
 
@@ -130,6 +135,11 @@ impl Link {
     pub fn rtt(&self) -> Duration {
         let rtt = self.beats.borrow().rtt;
         if rtt.is_zero() { Duration::from_millis(1) } else { rtt }
+    }
+
+    /// When bytes last passed, or since when the link is there.
+    pub fn used(&self) -> Stamp {
+        self.pace.borrow().used()
     }
 
     /// Looks at the judge.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -13,6 +14,7 @@ use crate::wire::{
     Decoder, Event, Frame, GREETING_LEN, Hello, Limits, RefuseCode, VERSION, Welcome, WireError, greeting,
     parse_greeting,
 };
+use crate::worker::Worker;
 
 /// Why there is no link.
 #[derive(Debug, thiserror::Error)]
@@ -87,13 +89,14 @@ fn tune_keepalive(s: &SockRef<'_>) {
 
 /// Dials a sidecar. `connect`: for the TCP handshake; `speak`: for greeting and welcome; `accepted` is called between.
 pub async fn dial(
+    w: &Rc<Worker>,
     to: SocketAddr,
     hello: &Hello,
     connect: Duration,
     speak: Duration,
     accepted: impl FnOnce(),
 ) -> Result<Dialled, DialError> {
-    let mut io = match tokio::time::timeout(connect, connect_to(to)).await {
+    let mut io = match w.timeout(connect, connect_to(to)).await {
         Err(_) => return Err(DialError::Unanswered),
         Ok(Err(e)) if e.kind() == io::ErrorKind::ConnectionRefused => return Err(DialError::Refused),
         Ok(Err(e)) if e.kind() == io::ErrorKind::TimedOut => return Err(DialError::Unanswered),
@@ -102,7 +105,7 @@ pub async fn dial(
     };
     tune_link(&io);
     accepted();
-    match tokio::time::timeout(speak, exchange(&mut io, hello)).await {
+    match w.timeout(speak, exchange(&mut io, hello)).await {
         Err(_) => Err(DialError::NoWelcome),
         Ok(Err(e)) => Err(e),
         Ok(Ok((welcome, rest))) => Ok(Dialled { io, welcome, rest }),
@@ -165,7 +168,11 @@ async fn read_frame(io: &mut TcpStream) -> Result<(Frame, Vec<u8>), DialError> {
 }
 
 /// The acceptor's half: greeting out, hello in. The caller answers with [`welcome`] or [`refuse`].
-pub async fn accept(io: &mut TcpStream, within: Duration) -> Result<(Hello, Vec<u8>), DialError> {
+pub async fn accept(
+    w: &Rc<Worker>,
+    io: &mut TcpStream,
+    within: Duration,
+) -> Result<(Hello, Vec<u8>), DialError> {
     tune_link(io);
     let both = async {
         io.write_all(&greeting()).await?;
@@ -174,26 +181,24 @@ pub async fn accept(io: &mut TcpStream, within: Duration) -> Result<(Hello, Vec<
             _ => Err(DialError::NotSidecar("no hello")),
         }
     };
-    tokio::time::timeout(within, both).await.map_err(|_| DialError::NoWelcome)?
+    w.timeout(within, both).await.map_err(|_| DialError::NoWelcome)?
 }
 
 /// Says yes.
-pub async fn welcome(io: &mut TcpStream, w: Welcome) -> io::Result<()> {
-    send(io, &Frame::Welcome(w)).await
+pub async fn welcome(w: &Rc<Worker>, io: &mut TcpStream, yes: Welcome) -> io::Result<()> {
+    send(w, io, &Frame::Welcome(yes)).await
 }
 
 /// Says no, with a reason.
-pub async fn refuse(io: &mut TcpStream, code: RefuseCode, text: &str) -> io::Result<()> {
-    send(io, &Frame::Refuse { code, text: text.to_owned() }).await?;
+pub async fn refuse(w: &Rc<Worker>, io: &mut TcpStream, code: RefuseCode, text: &str) -> io::Result<()> {
+    send(w, io, &Frame::Refuse { code, text: text.to_owned() }).await?;
     io.shutdown().await
 }
 
-async fn send(io: &mut TcpStream, frame: &Frame) -> io::Result<()> {
+async fn send(w: &Rc<Worker>, io: &mut TcpStream, frame: &Frame) -> io::Result<()> {
     let mut out = BytesMut::new();
     frame.encode(&mut out);
-    tokio::time::timeout(Duration::from_secs(2), io.write_all(&out))
-        .await
-        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    w.timeout(Duration::from_secs(2), io.write_all(&out)).await?
 }
 
 /// True if the version is one we speak.

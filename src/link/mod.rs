@@ -16,6 +16,8 @@ pub mod outq;
 pub mod pace;
 pub mod pressure;
 pub mod receive;
+mod send;
+mod socket;
 mod splice;
 pub mod stream;
 pub mod timer;

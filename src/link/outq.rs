@@ -14,6 +14,10 @@ use crate::worker::pool::{BLOCK, Block, Pool};
 pub const MAX_SLICES: usize = 64;
 /// A block with less room than this is not read into any more.
 const WORTH: usize = 8 * 1024;
+/// Room that each block keeps for the end of a batch, so that most batches are one piece of memory.
+pub const TRAILER_MAX: usize = 64;
+/// What a block takes of frames.
+const USABLE: usize = BLOCK - TRAILER_MAX;
 
 struct Seg {
     block: Block,
@@ -25,14 +29,13 @@ struct Batch {
     head: BytesMut,
     segs: usize,
     seg_bytes: usize,
-    trailer: BytesMut,
-    /// Bytes already written, over head, segs and trailer.
+    /// Bytes already written, over head and segs.
     done: usize,
 }
 
 impl Batch {
     fn len(&self) -> usize {
-        self.head.len() + self.seg_bytes + self.trailer.len()
+        self.head.len() + self.seg_bytes
     }
 }
 
@@ -81,7 +84,8 @@ impl OutQueue {
     }
 
     fn tail(&mut self, need: usize) -> &mut Seg {
-        let fits = self.free_segs() > 0 && self.segs.back().is_some_and(|s| BLOCK - s.end >= need);
+        let fits =
+            self.free_segs() > 0 && self.segs.back().is_some_and(|s| USABLE.saturating_sub(s.end) >= need);
         if !fits {
             self.segs.push_back(Seg { block: self.pool.take(), end: 0 });
         }
@@ -94,7 +98,7 @@ impl OutQueue {
         let need = HEADER_LEN + want.min(WORTH);
         let seg = self.tail(need);
         let from = seg.end + HEADER_LEN;
-        let to = (from + want).min(BLOCK);
+        let to = (from + want).min(USABLE);
         &mut seg.block[from..to]
     }
 
@@ -127,11 +131,11 @@ impl OutQueue {
         }
     }
 
-    /// Makes the next batch: all control, data up to about `max` bytes (0: none), then `trailer`. Only when no batch is
-    /// there.
-    pub fn start_batch(&mut self, max: usize, trailer: BytesMut) {
-        debug_assert!(self.batch.is_none());
-        let (mut segs, mut seg_bytes) = (0, 0);
+    /// Makes the next batch: all control, data up to about `max` bytes (0: none), then `trailer` of at most
+    /// [`TRAILER_MAX`] bytes. Only when no batch is there.
+    pub fn start_batch(&mut self, max: usize, trailer: &[u8]) {
+        debug_assert!(self.batch.is_none() && trailer.len() <= TRAILER_MAX);
+        let (mut segs, mut seg_bytes) = (0_usize, 0);
         for seg in self.segs.iter().take(MAX_SLICES - 2) {
             if max == 0 || (segs > 0 && seg_bytes + seg.end > max) {
                 break;
@@ -140,8 +144,17 @@ impl OutQueue {
             seg_bytes += seg.end;
         }
         self.queued -= seg_bytes;
+        match segs.checked_sub(1).and_then(|last| self.segs.get_mut(last)) {
+            Some(last) => {
+                let end = last.end + trailer.len();
+                last.block[last.end..end].copy_from_slice(trailer);
+                last.end = end;
+                seg_bytes += trailer.len();
+            }
+            None => self.control.extend_from_slice(trailer),
+        }
         let head = std::mem::take(&mut self.control);
-        self.batch = Some(Batch { head, segs, seg_bytes, trailer, done: 0 });
+        self.batch = Some(Batch { head, segs, seg_bytes, done: 0 });
     }
 
     /// The rest of the batch as slices.
@@ -149,9 +162,8 @@ impl OutQueue {
         let Some(b) = &self.batch else { return 0 };
         let mut skip = b.done;
         let mut n = 0;
-        let parts = std::iter::once(&b.head[..])
-            .chain(self.segs.iter().take(b.segs).map(|s| &s.block[..s.end]))
-            .chain(std::iter::once(&b.trailer[..]));
+        let parts =
+            std::iter::once(&b.head[..]).chain(self.segs.iter().take(b.segs).map(|s| &s.block[..s.end]));
         for part in parts {
             let rest = &part[skip.min(part.len())..];
             skip -= part.len() - rest.len();
@@ -203,7 +215,7 @@ mod tests {
         let mut q = OutQueue::new(Pool::new());
         q.append_data(3, b"hello");
         q.control().extend_from_slice(b"CTL");
-        q.start_batch(1 << 16, BytesMut::from(&b"BEAT"[..]));
+        q.start_batch(1 << 16, b"BEAT");
         let all = written(&q);
         assert!(all.starts_with(b"CTL") && all.ends_with(b"helloBEAT"), "{all:?}");
         assert_eq!(all.len(), 3 + 8 + 5 + 4);
@@ -215,7 +227,7 @@ mod tests {
             let mut q = OutQueue::new(Pool::new());
             q.append_data(1, b"abcdefghij");
             q.control().extend_from_slice(b"C");
-            q.start_batch(1 << 16, BytesMut::from(&b"T"[..]));
+            q.start_batch(1 << 16, b"T");
             let want = written(&q);
             q.append_data(1, b"later");
             let mut got = Vec::new();
@@ -229,7 +241,7 @@ mod tests {
             }
             assert_eq!(got, want);
             assert_eq!(q.pending(), 8 + 5);
-            q.start_batch(1 << 16, BytesMut::new());
+            q.start_batch(1 << 16, b"");
             assert!(written(&q).ends_with(b"later"));
         }
     }
@@ -241,10 +253,11 @@ mod tests {
         q.append_data(9, &data);
         let mut got = Vec::new();
         while q.has_new() {
-            q.start_batch(64 * 1024, BytesMut::new());
+            let trailer = [b'T'; TRAILER_MAX];
+            q.start_batch(64 * 1024, &trailer);
             let part = written(&q);
             assert!(part.len() <= 2 * BLOCK);
-            got.extend_from_slice(&part);
+            got.extend_from_slice(part.strip_suffix(&trailer).unwrap());
             assert!(q.advance(part.len()));
         }
         let mut payload = Vec::new();
@@ -256,5 +269,21 @@ mod tests {
         }
         assert_eq!(payload, data);
         assert_eq!(q.pending(), 0);
+    }
+
+    #[test]
+    fn data_and_its_trailer_are_one_piece_and_a_trailer_alone_too() {
+        let mut q = OutQueue::new(Pool::new());
+        let mut iov = [IoSlice::new(&[]); MAX_SLICES];
+        q.start_batch(1 << 16, b"T");
+        assert_eq!(q.slices(&mut iov), 1);
+        assert!(q.advance(1));
+        q.append_data(1, &vec![7; 3 * BLOCK]);
+        while q.has_new() {
+            q.start_batch(16 * 1024, &[b'T'; TRAILER_MAX]);
+            assert_eq!(q.slices(&mut [IoSlice::new(&[]); MAX_SLICES]), 1, "however full the block is");
+            let n = q.pending() - q.queued();
+            assert!(q.advance(n));
+        }
     }
 }

@@ -27,6 +27,7 @@ pub struct PaceParams {
 pub struct Pace {
     params: PaceParams,
     last_bytes: Option<Stamp>,
+    used: Stamp,
     client_spoke: Option<Stamp>,
     written: Stamp,
     promise: Duration,
@@ -39,6 +40,7 @@ impl Pace {
         Pace {
             params,
             last_bytes: None,
+            used: now,
             client_spoke: None,
             written: now,
             promise: Duration::ZERO,
@@ -54,12 +56,18 @@ impl Pace {
     /// Bytes passed. `from_client`: towards the service.
     pub fn bytes(&mut self, now: Stamp, from_client: bool) {
         self.last_bytes = Some(now);
+        self.used = now;
         self.client_spoke = from_client.then_some(now);
     }
 
     /// No stream is left: nobody is owed an answer.
     pub fn no_streams(&mut self) {
         self.client_spoke = None;
+    }
+
+    /// When bytes last passed, or since when the link is there.
+    pub fn used(&self) -> Stamp {
+        self.used
     }
 
     /// True while the link is active.
@@ -85,7 +93,7 @@ impl Pace {
     pub fn wrote(&mut self, now: Stamp, promise: Duration, with_data: bool) -> u64 {
         self.written = now;
         self.promise = promise;
-        let every = self.params.idle.mul_f64(0.8);
+        let every = self.params.idle * 4 / 5;
         if !with_data {
             self.saved_mark = now;
             return 0;
@@ -100,7 +108,7 @@ impl Pace {
     /// When a beat must be written if nothing else is: at 0.8 of the promise, idle ones on the grid. When the link
     /// became active since, the shorter promise is due earlier only by the next frame: the old promise holds.
     pub fn beat_due(&self) -> Stamp {
-        let due = self.written + self.promise.mul_f64(0.8);
+        let due = self.written + self.promise * 4 / 5;
         if self.promise < self.params.idle || self.promise.is_zero() {
             return due;
         }

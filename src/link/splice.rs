@@ -13,9 +13,9 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::Link;
 use super::bulk::Bulk;
 use super::stream::Stream;
+use super::{Link, socket};
 use crate::clock;
 use crate::wire::{BEAT_WIRE_LEN, HEADER_LEN, data_header};
 use crate::worker::pipes::Pipe;
@@ -65,7 +65,7 @@ impl Chunk {
 
     pub(super) fn write(&mut self, io: &TcpStream) -> io::Result<usize> {
         match self {
-            Chunk::Copied(b) => io.try_write(b).inspect(|n| b.advance(*n)),
+            Chunk::Copied(b) => socket::write(io, b).inspect(|n| b.advance(*n)),
             Chunk::Piped(p) => io.try_io(Interest::WRITABLE, || p.drain(io)),
         }
     }
@@ -98,13 +98,12 @@ impl Splicing {
         self.stage() == Some(Stage::Headed)
     }
 
-    /// Appends the frame's header to the end of a batch. False if no frame is ready.
-    pub(super) fn head(&mut self, trailer: &mut BytesMut) -> bool {
-        let Some(out) = self.out.as_mut().filter(|o| o.stage == Stage::Filled) else { return false };
+    /// The header of the frame that is ready, if one is: the end of the batch that is being made.
+    pub(super) fn head(&mut self) -> Option<[u8; HEADER_LEN]> {
+        let out = self.out.as_mut().filter(|o| o.stage == Stage::Filled)?;
         let len = u32::try_from(out.pipe.len()).unwrap_or(0);
-        trailer.extend_from_slice(&data_header(out.stream, len));
         out.stage = Stage::Headed;
-        true
+        Some(data_header(out.stream, len))
     }
 
     /// A batch is written. True if the frame's header was the end of it: its payload is next.
@@ -146,7 +145,8 @@ impl Link {
     /// Writes the batch; payload follows if the frame in the pipe is headed.
     pub(super) fn write_slices(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         if !self.splice.borrow().is_headed() {
-            return self.io.borrow().try_write_vectored(slices);
+            let io = self.io.borrow();
+            return if let [one] = slices { socket::write(&io, one) } else { io.try_write_vectored(slices) };
         }
         let flags = SendFlags::MORE | SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let io = self.io.borrow();

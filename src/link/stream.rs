@@ -3,20 +3,19 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use socket2::SockRef;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 
 use super::bulk::Bulk;
 use super::credit::{RecvWindow, SendCredit};
 use super::splice::Chunk;
-use super::{Link, Meter};
+use super::{Link, Meter, socket};
 use crate::clock;
 use crate::stamp::Stamp;
 use crate::wire::{Frame, ResetReason};
@@ -172,7 +171,12 @@ impl Stream {
     /// Runs the stream until it ends; the link forgets it then. Cancel safe: dropping it resets the stream.
     pub async fn run(self: Rc<Self>) -> Ended {
         let guard = Abandon(&self);
-        let ended = std::future::poll_fn(|cx| self.poll(cx)).await;
+        let ended = std::future::poll_fn(|cx| {
+            let ended = self.poll(cx);
+            self.link.queued_some();
+            ended
+        })
+        .await;
         std::mem::forget(guard);
         self.finish(ended);
         ended
@@ -302,20 +306,23 @@ impl Stream {
     }
 
     fn poll_read_once(&self, cx: &mut Context<'_>, want: usize) -> Poll<io::Result<usize>> {
-        let mut io = self.io.borrow_mut();
-        let Some(io) = io.as_mut() else { return Poll::Pending };
+        let io = self.io.borrow();
+        let Some(io) = &*io else { return Poll::Pending };
         // Nothing to read: take no buffer.
-        ready!(io.poll_read_ready(cx))?;
         let mut out = self.link.out.borrow_mut();
-        let mut buf = ReadBuf::new(out.room(want));
-        ready!(Pin::new(io).poll_read(cx, &mut buf))?;
-        let n = buf.filled().len();
-        if n == 0 {
-            return Poll::Ready(Ok(0));
-        }
+        let (room, n) = loop {
+            ready!(io.poll_read_ready(cx))?;
+            let room = out.room(want);
+            match socket::read_ready(io, room) {
+                Ok(0) => return Poll::Ready(Ok(0)),
+                Ok(n) => break (room, n),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        };
         let mut flow = self.flow.borrow_mut();
         if !flow.opened {
-            let read = buf.filled();
+            let read = &room[..n];
             let fits = flow.replay.as_ref().is_some_and(|r| r.len() + n <= REPLAY_MAX);
             match &mut flow.replay {
                 Some(replay) if fits => replay.extend_from_slice(read),
@@ -396,9 +403,14 @@ impl Stream {
         ok
     }
 
+    /// The service has not accepted yet.
+    pub(super) fn is_opening(&self) -> bool {
+        !self.flow.borrow().opened && self.ended.get().is_none()
+    }
+
     /// The service did not answer in time: the connection may go elsewhere. Nothing happens once it accepted.
-    pub fn expire(&self) {
-        if !self.flow.borrow().opened && self.ended.get().is_none() {
+    pub(super) fn expire(&self) {
+        if self.is_opening() {
             self.link.reset_stream(self, ResetReason::Limit);
             self.end(Ended::OpenFailed(ETIMEDOUT));
         }

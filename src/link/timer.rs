@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
-use super::Link;
 use super::beats::millis16;
 use super::pressure::Tell;
+use super::stream::Stream;
+use super::{Link, Lost};
 use crate::clock;
 use crate::detector::{Facts, Output};
 use crate::stamp::Stamp;
@@ -18,6 +19,10 @@ impl Timed for Link {
         if self.is_lost() {
             return;
         }
+        if now >= self.close_by.get() {
+            return self.close(Lost::Goaway);
+        }
+        self.expire_opening(now);
         self.judge_now(now);
         let due = self.pace.borrow().beat_due();
         if now >= due.min(self.pressure.borrow().next_due()) {
@@ -46,8 +51,38 @@ impl Link {
     pub(super) fn reschedule(&self) {
         let beat = if self.want_beat.get() { Stamp::NEVER } else { self.pace.borrow().beat_due() };
         let judge = self.judge.borrow().as_ref().map_or(Stamp::NEVER, |j| j.next_due().0);
-        let due = beat.min(judge).min(self.pressure.borrow().next_due());
+        let opening = self.opening.borrow().front().map_or(Stamp::NEVER, |(due, _)| *due);
+        let due =
+            beat.min(judge).min(self.pressure.borrow().next_due()).min(opening).min(self.close_by.get());
         self.w.schedule(self.timer, due);
+    }
+
+    /// The service has to accept `stream` by `due`.
+    pub(super) fn await_opened(&self, stream: &Rc<Stream>, due: Stamp) {
+        let mut opening = self.opening.borrow_mut();
+        // Those that were accepted meanwhile stand first, as a rule.
+        while opening.front().is_some_and(|(_, s)| s.upgrade().is_none_or(|s| !s.is_opening())) {
+            opening.pop_front();
+        }
+        opening.push_back((due, Rc::downgrade(stream)));
+        let first = opening.len() == 1;
+        drop(opening);
+        if first {
+            self.reschedule();
+        }
+    }
+
+    fn expire_opening(&self, now: Stamp) {
+        loop {
+            let due = self.opening.borrow().front().is_some_and(|(due, _)| now >= *due);
+            if !due {
+                return;
+            }
+            let stream = self.opening.borrow_mut().pop_front().and_then(|(_, s)| s.upgrade());
+            if let Some(s) = stream {
+                s.expire();
+            }
+        }
     }
 
     /// The judge shall ask the peer now: healing must not wait for idle beats.

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -10,7 +11,9 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::clock;
 use crate::link::handshake::tune_loopback;
+use crate::worker::Worker;
 
 /// Waiting connections the kernel keeps.
 const BACKLOG: i32 = 4096;
@@ -66,7 +69,12 @@ impl Drop for Load {
 }
 
 /// Accepts for ever. Errors of single connections are passed over; a full descriptor table is waited out.
-pub async fn accept_loop(listener: TcpListener, what: &str, mut take: impl FnMut(TcpStream, SocketAddr)) {
+pub async fn accept_loop(
+    w: &Rc<Worker>,
+    listener: TcpListener,
+    what: &str,
+    mut take: impl FnMut(TcpStream, SocketAddr),
+) {
     let mut complained = false;
     loop {
         match listener.accept().await {
@@ -81,7 +89,7 @@ pub async fn accept_loop(listener: TcpListener, what: &str, mut take: impl FnMut
                         "cannot accept; is the limit of open files (ulimit -n) too low?");
                     complained = true;
                 }
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                w.sleep_until(clock::now() + Duration::from_millis(50)).await;
             }
         }
     }

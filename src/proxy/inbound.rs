@@ -28,8 +28,9 @@ use crate::wire::{
 };
 use crate::worker::Worker;
 
-/// Most idle beats a second that a process sends to all its observers (detection.md section 7).
-const BEAT_BUDGET: f64 = 5000.0;
+/// Idle promise per link, so that a process sends at most 5 000 idle beats a second to all its observers: they leave at
+/// 0.8 of the promise (detection.md section 7).
+const PROMISE_PER_LINK: Duration = Duration::from_micros(250);
 /// Least promise a peer may ask for, ms.
 const FASTEST_MS: u16 = 5;
 /// The service is dialled from here, so that rules which trust 127.0.0.1 do not trust the network (link.md, Trust).
@@ -175,12 +176,12 @@ impl Acceptor {
         from: SocketAddr,
         served: &[usize],
     ) -> Result<(TcpStream, Hello, Vec<u8>, usize), DialError> {
-        let (hello, rest) = handshake::accept(&mut io, self.common.hello_timeout).await?;
+        let (hello, rest) = handshake::accept(&self.w, &mut io, self.common.hello_timeout).await?;
         match self.check(&hello, from.ip(), served) {
             Ok(index) => Ok((io, hello, rest, index)),
             Err((code, text)) => {
                 // The peer may be gone already; the reason is for it alone.
-                let _ = handshake::refuse(&mut io, code, &text).await;
+                let _ = handshake::refuse(&self.w, &mut io, code, &text).await;
                 Err(DialError::Said(code, text))
             }
         }
@@ -226,7 +227,7 @@ impl Acceptor {
             accept_min_ms: FASTEST_MS,
             initial_credit: c.initial_credit,
         };
-        if handshake::welcome(&mut io, w).await.is_err() {
+        if handshake::welcome(&self.w, &mut io, w).await.is_err() {
             return c.metrics.handshake(Direction::In, Handshake::Io);
         }
         c.metrics.handshake(Direction::In, Handshake::Ok);
@@ -437,8 +438,8 @@ impl Side for InboundSide {
     }
 
     fn idle_promise(&self) -> Duration {
-        let links = self.acceptor.common.link_count.load(Relaxed) as f64;
-        self.idle.max(Duration::from_secs_f64(links / BEAT_BUDGET))
+        let links = u32::try_from(self.acceptor.common.link_count.load(Relaxed)).unwrap_or(u32::MAX);
+        self.idle.max(PROMISE_PER_LINK * links)
     }
 }
 
@@ -449,7 +450,7 @@ async fn carry(link: Rc<Link>, stream: Rc<Stream>, inbound: Arc<Inbound>, accept
     let connected = tokio::select! {
         biased;
         () = stream.over() => return counted.close(CloseReason::Reset),
-        got = Box::pin(connect(inbound.params.service)) => got,
+        got = Box::pin(connect(&acceptor.w, inbound.params.service)) => got,
     };
     let io = match connected {
         Ok(io) => io,
@@ -470,7 +471,7 @@ async fn carry(link: Rc<Link>, stream: Rc<Stream>, inbound: Arc<Inbound>, accept
     counted.close(super::outbound::reason(ended));
 }
 
-async fn connect(service: SocketAddr) -> io::Result<TcpStream> {
+async fn connect(w: &Rc<Worker>, service: SocketAddr) -> io::Result<TcpStream> {
     let socket = if service.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     tune_loopback(&SockRef::from(&socket), Ok(service));
     if service.ip().is_loopback() && service.is_ipv4() {
@@ -479,9 +480,7 @@ async fn connect(service: SocketAddr) -> io::Result<TcpStream> {
         socket.bind(SocketAddr::new(FROM.into(), 0))?;
     }
     let wait = Duration::from_secs(5);
-    tokio::time::timeout(wait, socket.connect(service))
-        .await
-        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    w.timeout(wait, socket.connect(service)).await?
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use super::accept::Load;
 use super::plain;
 use super::quota::Permit;
 use crate::clock;
+use crate::link::Ended;
 use crate::link::handshake::tune_app;
-use crate::link::{Ended, Link, Lost, Stream};
 use crate::metrics::{CloseReason, Direction, Metrics, RejectReason};
 use crate::upstream::dial::{self, Purpose};
 use crate::upstream::facts::{Mode, PlainResult};
@@ -89,10 +89,10 @@ async fn framed(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attem
         Ok(s) => s,
         Err(io) => return Attempt::Unserved(io, first),
     };
-    let ended = run(&stream, params.connect_timeout).await;
+    let ended = stream.clone().run().await;
     hub.closed(key);
     if params.per_connection {
-        finish_own_link(&link);
+        link.close_when_written(LAST_WORDS);
     }
     if let Ended::OpenFailed(errno) = ended {
         hub.tell(key, clock::now(), News::OpenFailed(i32::from(errno) == libc_refused()));
@@ -103,31 +103,6 @@ async fn framed(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attem
         return Attempt::Unserved(io, read);
     }
     Attempt::Served(reason(ended))
-}
-
-/// Runs the stream; the service has to accept it `within` that time.
-async fn run(stream: &Rc<Stream>, within: Duration) -> Ended {
-    let running = stream.clone().run();
-    tokio::pin!(running);
-    match tokio::time::timeout(within, &mut running).await {
-        Ok(ended) => ended,
-        Err(_) => {
-            stream.expire();
-            running.await
-        }
-    }
-}
-
-/// A link of one stream ends with its stream: when all is written and the peer ended it too, or after a while.
-fn finish_own_link(link: &Rc<Link>) {
-    link.close_when_written();
-    let link = Rc::downgrade(link);
-    tokio::task::spawn_local(async move {
-        tokio::time::sleep(LAST_WORDS).await;
-        if let Some(link) = link.upgrade() {
-            link.close(Lost::Goaway);
-        }
-    });
 }
 
 fn libc_refused() -> i32 {
@@ -148,7 +123,7 @@ pub(super) fn reason(ended: Ended) -> CloseReason {
 async fn direct(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attempt {
     let wait = hub.ups[key.up].params.connect_timeout;
     let to = hub.shared(key).address;
-    let got = tokio::time::timeout(wait, TcpStream::connect(to)).await;
+    let got = hub.w.timeout(wait, TcpStream::connect(to)).await;
     let service = match got {
         Ok(Ok(s)) => s,
         Ok(Err(e)) => {

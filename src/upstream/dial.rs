@@ -88,7 +88,7 @@ pub async fn dial(
     let params = &hub.ups[key.up].params;
     let features = if main { 0 } else { FEATURE_ONE_STREAM };
     let hello = d.hello(&params.remote, features, trace);
-    let got = handshake::dial(hub.shared(key).link, &hello, connect, speak, accepted).await?;
+    let got = handshake::dial(&hub.w, hub.shared(key).link, &hello, connect, speak, accepted).await?;
     let now = clock::now();
     let side = OutboundSide::new(hub, key, main);
     let conf = LinkConf {

@@ -106,19 +106,24 @@ pub(super) struct Held {
 
 /// Links of an endpoint and worker that are kept beside the main one although no stream is on them: witnesses.
 const WITNESSES: usize = 2;
+/// They are closed when nothing passed for this long and the endpoint is well (detection.md section 7).
+const IDLE_CLOSE: Duration = Duration::from_secs(60);
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 impl Slot {
-    /// Links without streams beyond what is needed as witness, oldest first. A peer that welcomes every dial and then
-    /// falls silent would collect them.
-    fn surplus(&self) -> Vec<Rc<Link>> {
+    /// Shared links beside the main one that carry nothing, oldest first.
+    fn idle(&self) -> Vec<Rc<Link>> {
         let main = self.main.as_ref().map(|l| l.id);
-        let mut idle: Vec<_> = self
-            .all
-            .values()
-            .filter(|h| h.shared && Some(h.link.id) != main && h.link.stream_count() == 0)
-            .map(|h| h.link.clone())
-            .collect();
+        let idle = |h: &&Held| h.shared && Some(h.link.id) != main && h.link.stream_count() == 0;
+        let mut idle: Vec<_> = self.all.values().filter(idle).map(|h| h.link.clone()).collect();
         idle.sort_unstable_by_key(|l| l.id);
+        idle
+    }
+
+    /// Idle links beyond what is needed as witness. A peer that welcomes every dial and then falls silent would
+    /// collect them.
+    fn surplus(&self) -> Vec<Rc<Link>> {
+        let mut idle = self.idle();
         idle.truncate(idle.len().saturating_sub(WITNESSES));
         idle
     }
@@ -194,6 +199,20 @@ impl Hub {
                 self.owners.borrow_mut().insert(key, owner.clone());
                 owner.start();
             }
+        }
+    }
+
+    /// Closes idle links for ever.
+    pub async fn sweep(self: Rc<Self>) {
+        loop {
+            let now = clock::now();
+            for (key, slot) in &*self.slots.borrow() {
+                if slot.main.is_some() && self.shared(*key).state() == State::Active {
+                    let long = |l: &&Rc<Link>| now.since(l.used()) > IDLE_CLOSE;
+                    slot.idle().iter().filter(long).for_each(|l| l.close(Lost::Cut));
+                }
+            }
+            self.w.sleep_until(now + SWEEP_EVERY).await;
         }
     }
 
@@ -284,7 +303,7 @@ impl Hub {
     /// A live link for new streams on this worker, dialled if there is none.
     pub async fn link(self: &Rc<Self>, key: Key) -> Option<Rc<Link>> {
         let wait = self.ups[key.up].params.connect_timeout;
-        let deadline = clock::instant(clock::now() + wait);
+        let deadline = clock::now() + wait;
         loop {
             if let Some(l) = self.main(key) {
                 return Some(l);
@@ -292,7 +311,7 @@ impl Hub {
             let busy = self.slots.borrow().get(&key).is_some_and(|s| s.dialing > 0);
             if busy {
                 let changed = self.dialled.notified();
-                tokio::time::timeout_at(deadline, changed).await.ok()?;
+                self.w.timeout_at(deadline, changed).await.ok()?;
                 continue;
             }
             return dial::dial(self, key, wait, wait, dial::Purpose::Main, || {}).await.ok();
@@ -350,9 +369,9 @@ impl Hub {
         }
         drop(slots);
         let Some(patience) = self.ups[key.up].params.cut_after else { return };
-        let link = link.clone();
+        let (link, w) = (link.clone(), self.w.clone());
         tokio::task::spawn_local(async move {
-            tokio::time::sleep(patience).await;
+            w.sleep_until(now + patience).await;
             let still_silent = link.with_judge(|j| j.last_heard() <= now).unwrap_or(false);
             if still_silent {
                 tracing::info!(link = link.id, "the silent link is cut");
@@ -387,7 +406,8 @@ impl Hub {
         io: TcpStream,
         first: &[u8],
     ) -> Result<Rc<Stream>, TcpStream> {
-        let stream = link.open(&self.ups[key.up].params.remote, io, first)?;
+        let params = &self.ups[key.up].params;
+        let stream = link.open(&params.remote, io, first, params.connect_timeout)?;
         self.shared(key).connections.fetch_add(1, Relaxed);
         Ok(stream)
     }

@@ -276,10 +276,9 @@ impl Owner {
                 accepted.set(Some(clock::now()));
             });
             tokio::pin!(dial);
-            let mut got = tokio::time::timeout(HOLE_AFTER, &mut dial).await.ok();
+            let mut got = hub.w.timeout(HOLE_AFTER, &mut dial).await.ok();
             if let (None, Some(at)) = (&got, accepted.get()) {
-                let until = clock::instant(at + HANG_AFTER);
-                got = tokio::time::timeout_at(until, &mut dial).await.ok();
+                got = hub.w.timeout_at(at + HANG_AFTER, &mut dial).await.ok();
             }
             let got = match got {
                 Some(got) => got,
@@ -349,10 +348,10 @@ impl Owner {
     }
 
     fn probe_port(self: &Rc<Self>) {
-        let me = self.clone();
+        let Some(hub) = self.hub.upgrade() else { return };
+        let (me, w) = (self.clone(), hub.w.clone());
         tokio::task::spawn_local(async move {
-            let got =
-                tokio::time::timeout(Duration::from_millis(250), TcpStream::connect(me.shared.address)).await;
+            let got = w.timeout(Duration::from_millis(250), TcpStream::connect(me.shared.address)).await;
             let state = match got {
                 Ok(Ok(_)) => PortState::Accepts,
                 Ok(Err(e)) if e.kind() == io::ErrorKind::ConnectionRefused => PortState::Refused,

@@ -7,13 +7,17 @@ pub mod wheel;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::io;
 use std::rc::{Rc, Weak};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 
 use crate::clock;
 use crate::stamp::Stamp;
+use crate::sys::alarm::{self, Alarm};
 use pipes::Pipes;
 use pool::Pool;
 use wheel::{Ticket, Wheel};
@@ -51,6 +55,17 @@ pub const SCRATCH: usize = 256 * 1024;
 const STALL: Duration = Duration::from_millis(10);
 /// How often local counters are added to the shared ones.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
+/// With more than this many deadlines they are met together, each millisecond; fewer are met exactly.
+const FEW: usize = 64;
+
+/// How often the sockets are looked at again before what is queued leaves, as long as each look brings more.
+const LOOKS: usize = 2;
+
+/// Something that many write to, and that is sent in one piece.
+pub trait Outlet {
+    /// What was queued leaves now.
+    fn flush(self: Rc<Self>);
+}
 
 /// Something with deadlines: a link or an endpoint's owner.
 pub trait Timed {
@@ -95,6 +110,42 @@ impl Counters {
     }
 }
 
+/// The time was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Late;
+
+impl From<Late> for io::Error {
+    fn from(_: Late) -> io::Error {
+        io::ErrorKind::TimedOut.into()
+    }
+}
+
+/// One that sleeps.
+#[derive(Default)]
+struct Nap {
+    over: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Timed for Nap {
+    fn on_timer(self: Rc<Self>, _now: Stamp) {
+        self.over.set(true);
+        if let Some(w) = self.waker.take() {
+            w.wake();
+        }
+    }
+
+    fn own_stall(&self, _from: Stamp, _to: Stamp) {}
+}
+
+struct Forget<'a>(&'a Worker, Ticket);
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.0.forget(self.1);
+    }
+}
+
 /// Takes the counters of a worker now and then.
 pub trait Sink {
     /// Adds what was counted since the last call and zeroes the cells.
@@ -123,9 +174,11 @@ pub struct Worker {
     /// By [`Ticket::index`].
     timed: RefCell<Vec<Option<Weak<dyn Timed>>>>,
     next_id: Cell<u64>,
-    /// When the timer loop wakes up.
-    armed: Cell<Stamp>,
-    sooner: Notify,
+    alarm: Alarm,
+    /// Those with something queued, and how often anything was queued at all.
+    unsent: RefCell<Vec<Rc<dyn Outlet>>>,
+    queued: Cell<u64>,
+    sender: Notify,
     rng: Cell<u64>,
     /// The last time this worker's loop was late, and by how much.
     pub last_stall: Cell<(Stamp, Duration)>,
@@ -133,8 +186,11 @@ pub struct Worker {
 
 impl Worker {
     /// A worker; `seed` is any random number.
-    pub fn new(index: usize, seed: u64) -> Rc<Worker> {
-        Rc::new(Worker {
+    ///
+    /// # Errors
+    /// No timer to be had from the kernel, or called outside of a runtime.
+    pub fn new(index: usize, seed: u64) -> io::Result<Rc<Worker>> {
+        Ok(Rc::new(Worker {
             index,
             pool: Pool::new(),
             pipes: Pipes::new(),
@@ -145,11 +201,13 @@ impl Worker {
             wheel: RefCell::default(),
             timed: RefCell::default(),
             next_id: Cell::new(((index as u64) << 48) + 1),
-            armed: Cell::new(Stamp::NEVER),
-            sooner: Notify::new(),
+            alarm: Alarm::new()?,
+            unsent: RefCell::default(),
+            queued: Cell::new(0),
+            sender: Notify::new(),
             rng: Cell::new(seed | 1),
             last_stall: Cell::new((Stamp::ZERO, Duration::ZERO)),
-        })
+        }))
     }
 
     /// True while more than half of the memory is used: what can wait does.
@@ -194,9 +252,90 @@ impl Worker {
     /// Wakes it at `at`, be that earlier or later than what was scheduled.
     pub fn schedule(&self, ticket: Ticket, at: Stamp) {
         self.wheel.borrow_mut().set(ticket, at);
-        if at < self.armed.get() {
-            self.armed.set(at);
-            self.sooner.notify_one();
+        if at < self.alarm.at() {
+            let at = self.met_at(at);
+            if at < self.alarm.at() {
+                self.alarm.set(at);
+            }
+        }
+    }
+
+    fn met_at(&self, at: Stamp) -> Stamp {
+        if self.timed.borrow().len() > FEW { alarm::on_grid(at) } else { at }
+    }
+
+    /// Waits until `at`, on the worker's own timer.
+    pub async fn sleep_until(self: &Rc<Self>, at: Stamp) {
+        let nap = Rc::new(Nap::default());
+        let asleep: Weak<Nap> = Rc::downgrade(&nap);
+        let ticket = self.register(asleep);
+        self.schedule(ticket, at);
+        let _forget = Forget(self, ticket);
+        std::future::poll_fn(|cx| {
+            if nap.over.get() {
+                return Poll::Ready(());
+            }
+            *nap.waker.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// What `work` comes to, if it does `within` that time. The runtime has no timers of its own here: it would look at
+    /// its clock at every wait for sockets, whether or not anything has a limit.
+    ///
+    /// # Errors
+    /// [`Late`] if it does not; `work` is dropped.
+    pub async fn timeout<T>(
+        self: &Rc<Self>,
+        within: Duration,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Late> {
+        self.timeout_at(clock::now() + within, work).await
+    }
+
+    /// As [`Worker::timeout`], until an instant.
+    pub async fn timeout_at<T>(
+        self: &Rc<Self>,
+        until: Stamp,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Late> {
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            () = self.sleep_until(until) => Err(Late),
+        }
+    }
+
+    /// Something was queued; what may still come before it leaves counts too.
+    pub fn note_queued(&self) {
+        self.queued.set(self.queued.get().wrapping_add(1));
+    }
+
+    /// `who` is flushed when the sockets that are ready have been read.
+    pub fn flush_later(&self, who: Rc<dyn Outlet>) {
+        let mut unsent = self.unsent.borrow_mut();
+        if unsent.is_empty() {
+            self.sender.notify_one();
+        }
+        unsent.push(who);
+    }
+
+    /// The one loop that flushes. It lets the runtime look at the sockets before: a write costs more than a look, and
+    /// what many streams say at the same time fits into one.
+    pub async fn send(self: Rc<Self>) {
+        loop {
+            self.sender.notified().await;
+            for _ in 0..LOOKS {
+                let before = self.queued.get();
+                yield_now().await;
+                if self.queued.get() == before {
+                    break;
+                }
+            }
+            for outlet in self.unsent.take() {
+                outlet.flush();
+            }
         }
     }
 
@@ -205,16 +344,14 @@ impl Worker {
         let mut flushed = clock::now();
         loop {
             let next = self.wheel.borrow_mut().earliest().unwrap_or(Stamp::NEVER).min(flushed + FLUSH_EVERY);
-            self.armed.set(next);
-            let slept_until = tokio::select! {
-                biased;
-                () = self.sooner.notified() => None,
-                () = tokio::time::sleep_until(clock::instant(next)) => Some(next),
-            };
-            let now = clock::now();
-            if let Some(due) = slept_until {
-                self.note_lateness(due, now, &*sink);
+            self.alarm.set(self.met_at(next));
+            self.alarm.rings().await;
+            let (due, now) = (self.alarm.at(), clock::now());
+            if now < due {
+                // Something became due earlier, and not yet.
+                continue;
             }
+            self.note_lateness(due, now, &*sink);
             self.run_due(now);
             if now.since(flushed) >= FLUSH_EVERY {
                 sink.flush(&self.counters, self.pool.in_use() + self.pipes.held());

@@ -72,9 +72,11 @@ impl LinkJudge {
 
     pub(super) fn arrived(&mut self, at: Stamp, promise: Option<Duration>) {
         let late = at.since(self.hearing.deadline());
-        let peak = self.hearing.peak(at);
-        self.hearing.heard(at, promise);
-        if !late.is_zero() {
+        if late.is_zero() {
+            self.hearing.heard(at, promise);
+        } else {
+            let peak = self.hearing.peak(at);
+            self.hearing.heard(at, promise);
             let learned = self.hearing.peak(at) > peak;
             self.silence_ended(at, late, learned);
         }
