@@ -720,17 +720,48 @@ fn a_sidecar_does_not_link_to_itself() {
 }
 
 #[test]
-fn more_links_than_allowed_are_turned_away() {
+fn more_links_than_allowed_are_turned_away_with_a_reason() {
     let service = Service::echo();
     let pair = Setup::mode(service.addr, Mode::Shared).far_extra("[limits]\nlinks = 20\n").start();
     let healthy = Healthy::start(&pair);
-    let peers: Vec<TcpStream> = (0..200).map(|n| connect_from(pair.link, n)).collect();
+    let mut linked = Vec::new();
+    let refused = loop {
+        assert!(linked.len() < 20, "the cap is 20, and the pair has a link too");
+        let mut peer = Peer::greeted(pair.link);
+        peer.say(&Frame::Hello(hello()));
+        match peer.hear() {
+            Heard::Frame(Frame::Welcome(_)) => linked.push(peer),
+            other => break other,
+        }
+    };
+    assert!(linked.len() > 10, "{} links", linked.len());
+    assert!(
+        matches!(&refused, Heard::Frame(Frame::Refuse { code: RefuseCode::TooMany, text }) if text.contains("limits.links")),
+        "{refused:?}"
+    );
     healthy.goes_on();
-    drop(peers);
+    drop(linked);
     eventually(HANG, "links are accepted again", || {
-        let mut socket = connect(pair.link);
-        let mut first = [0; GREETING_LEN];
-        socket.read_exact(&mut first).map_err(|e| e.to_string())
+        let mut peer = Peer::greeted(pair.link);
+        peer.say(&Frame::Hello(hello()));
+        match peer.hear() {
+            Heard::Frame(Frame::Welcome(_)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     });
+    healthy.finish(pair);
+}
+
+#[test]
+fn strangers_that_say_nothing_keep_nobody_out() {
+    let service = Service::echo();
+    let patient = "[limits]\nlinks = 20\nhello_timeout = \"60s\"\n";
+    let pair = Setup::mode(service.addr, Mode::Shared).far_extra(patient).start();
+    let healthy = Healthy::start(&pair);
+    let strangers: Vec<TcpStream> = (0..600).map(|n| connect_from(pair.link, n)).collect();
+    let (mut peer, _) = Peer::linked(pair.link);
+    peer.lives();
+    healthy.goes_on();
+    drop(strangers);
     healthy.finish(pair);
 }

@@ -11,6 +11,8 @@ pub(super) struct Beats {
     pub(super) seq: u32,
     sent: [Stamp; 64],
     pub(super) heard_seq: u32,
+    /// When anything was read last. Bytes on their way may come long before the beat behind them: they say that the
+    /// peer is heard, too.
     pub(super) heard_at: Stamp,
     pub(super) rtt: Duration,
 }

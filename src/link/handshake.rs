@@ -136,7 +136,8 @@ async fn exchange(io: &mut TcpStream, hello: &Hello) -> Result<(Welcome, Vec<u8>
     Frame::Hello(Hello { version, ..hello.clone() }).encode(&mut out);
     io.write_all(&out).await?;
     match read_frame(io).await? {
-        (Frame::Welcome(w), rest) => Ok((w, rest)),
+        (Frame::Welcome(w), rest) if w.version == version => Ok((w, rest)),
+        (Frame::Welcome(_), _) => Err(DialError::NotSidecar("welcome in another version")),
         (Frame::Refuse { code, text }, _) => Err(DialError::Said(code, text)),
         _ => Err(DialError::NotSidecar("neither welcome nor refusal")),
     }

@@ -1,7 +1,7 @@
 //! Links of other sidecars, and their streams to the local service.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::{Rc, Weak};
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::Notify;
 
 use super::meter::ServiceMeter;
 use super::quota::{Permit, Quota};
@@ -31,6 +32,8 @@ use crate::worker::Worker;
 /// Idle promise per link, so that a process sends at most 5 000 idle beats a second to all its observers: they leave at
 /// 0.8 of the promise (detection.md section 7).
 const PROMISE_PER_LINK: Duration = Duration::from_micros(250);
+/// Connections of one worker that may be without a hello at once.
+const STRANGERS_MAX: usize = 256;
 /// Least promise a peer may ask for, ms.
 const FASTEST_MS: u16 = 5;
 /// The service is dialled from here, so that rules which trust 127.0.0.1 do not trust the network (link.md, Trust).
@@ -135,6 +138,8 @@ pub struct Acceptor {
     common: Arc<Common>,
     inbounds: Vec<Arc<Inbound>>,
     links: RefCell<HashMap<u64, (Weak<Link>, usize)>>,
+    /// Connections that have not said hello, oldest first.
+    strangers: RefCell<VecDeque<Rc<Notify>>>,
     /// When the last complaint about a peer was logged, and how many were not since.
     complained: Cell<(Stamp, u64)>,
 }
@@ -142,17 +147,21 @@ pub struct Acceptor {
 impl Acceptor {
     /// An acceptor for the inbounds of this process.
     pub fn new(w: Rc<Worker>, common: Arc<Common>, inbounds: Vec<Arc<Inbound>>) -> Rc<Acceptor> {
-        Rc::new(Acceptor { w, common, inbounds, links: RefCell::default(), complained: Cell::default() })
+        Rc::new(Acceptor {
+            w,
+            common,
+            inbounds,
+            links: RefCell::default(),
+            strangers: RefCell::default(),
+            complained: Cell::default(),
+        })
     }
 
     /// Takes one connection on the link port that serves `served` (indexes of inbounds).
     pub async fn serve(self: Rc<Self>, io: TcpStream, from: SocketAddr, served: Arc<Vec<usize>>) {
-        let Some(permit) = self.common.link_quota.take() else {
-            return self.common.metrics.handshake(Direction::In, Handshake::Refused);
-        };
         // Boxed: the room that it needs for a moment is not the link's as long as it lives.
-        match Box::pin(self.handshake(io, from, &served)).await {
-            Ok((io, hello, rest, index)) => self.run(io, hello, rest, index, permit).await,
+        match Box::pin(self.stranger(io, from, &served)).await {
+            Ok((io, hello, rest, index, permit)) => self.run(io, hello, rest, index, permit).await,
             Err(e) => {
                 self.common.metrics.handshake(Direction::In, result_of(&e));
                 tracing::debug!(peer = %from, error = %e, "no link");
@@ -170,15 +179,44 @@ impl Acceptor {
         tracing::warn!(peer, reason, unsaid, "link closed: the peer broke the protocol");
     }
 
+    /// A handshake. Where too many wait for theirs the oldest gives way: honest peers need milliseconds, so it is hardly
+    /// ever one of them.
+    async fn stranger(
+        &self,
+        io: TcpStream,
+        from: SocketAddr,
+        served: &[usize],
+    ) -> Result<(TcpStream, Hello, Vec<u8>, usize, Permit), DialError> {
+        let gives_way = Rc::new(Notify::new());
+        self.strangers.borrow_mut().push_back(gives_way.clone());
+        if self.strangers.borrow().len() > STRANGERS_MAX
+            && let Some(oldest) = self.strangers.borrow_mut().pop_front()
+        {
+            oldest.notify_one();
+        }
+        let got = tokio::select! {
+            biased;
+            got = self.handshake(io, from, served) => got,
+            () = gives_way.notified() => Err(DialError::NoWelcome),
+        };
+        self.strangers.borrow_mut().retain(|s| !Rc::ptr_eq(s, &gives_way));
+        got
+    }
+
     async fn handshake(
         &self,
         mut io: TcpStream,
         from: SocketAddr,
         served: &[usize],
-    ) -> Result<(TcpStream, Hello, Vec<u8>, usize), DialError> {
+    ) -> Result<(TcpStream, Hello, Vec<u8>, usize, Permit), DialError> {
         let (hello, rest) = handshake::accept(&self.w, &mut io, self.common.hello_timeout).await?;
-        match self.check(&hello, from.ip(), served) {
-            Ok(index) => Ok((io, hello, rest, index)),
+        let quota = &self.common.link_quota;
+        let checked = self.check(&hello, from.ip(), served).and_then(|index| {
+            let full = || format!("limits.links: {} links are up here", quota.used());
+            quota.take().map(|permit| (index, permit)).ok_or_else(|| (RefuseCode::TooMany, full()))
+        });
+        match checked {
+            Ok((index, permit)) => Ok((io, hello, rest, index, permit)),
             Err((code, text)) => {
                 // The peer may be gone already; the reason is for it alone.
                 let _ = handshake::refuse(&self.w, &mut io, code, &text).await;

@@ -92,7 +92,13 @@ pub async fn dial(
     let now = clock::now();
     let side = OutboundSide::new(hub, key, main);
     let conf = LinkConf {
-        pace: PaceParams { active: d.active, idle: IDLE_TOWARDS_SERVICE },
+        pace: PaceParams {
+            active: d
+                .active
+                .max(Duration::from_millis(u64::from(got.welcome.accept_min_ms)))
+                .min(IDLE_TOWARDS_SERVICE),
+            idle: IDLE_TOWARDS_SERVICE,
+        },
         // The welcome says what holds in both directions, but memory is ours.
         initial_credit: got.welcome.initial_credit.min(crate::link::credit::INITIAL),
         peer_credit: got.welcome.initial_credit,

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
 
 use sidebeat::clock;
 use sidebeat::verdict::Vouch;
@@ -596,4 +597,32 @@ fn the_service_sees_the_sidecars_own_address() {
     // Not a port of the peer's choice.
     peer.say(&Frame::Open { stream: 2, service: "127.0.0.1:22".to_owned() });
     peer.wait("OPEN_FAILED", |w| matches!(w, What::Frame(Frame::OpenFailed { stream: 2, .. })));
+}
+
+/// A bug of an earlier version: on a slow path the beat of a batch comes long after its first bytes, and the sender was told
+/// that nobody had heard it.
+#[test]
+fn bytes_on_their_way_count_as_heard_before_their_beat() {
+    let hand = Hand::new();
+    let inbound = Inbound::start(hand.service.addr);
+    let (peer, _) = inbound.linked();
+    peer.open(1);
+    let _service = hand.next();
+    peer.wait_opened(1);
+    let frame = data_frame(1, &[5; 100]);
+    for byte in &frame {
+        peer.raw(vec![*byte]);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // That was half a second of bytes without a beat.
+    let ages: Vec<u32> = peer
+        .log()
+        .iter()
+        .filter_map(|h| match &h.what {
+            What::Frame(Frame::Beat(b)) => Some(b.heard_age_us),
+            _ => None,
+        })
+        .collect();
+    assert!(ages.len() > 3, "{ages:?}");
+    assert!(ages.iter().all(|age| *age < 250_000), "{ages:?}");
 }
