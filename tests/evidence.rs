@@ -294,7 +294,11 @@ fn looks_follow_the_schedule_and_their_cost_is_printed() {
         s.watch.sample(now);
     }
     eprintln!("a look at an idle service: {:.1} us", clock::now().millis_since(begin));
-    assert_eq!(s.watch.next_due(Stamp::ZERO), now + Duration::from_millis(100));
+    let end = clock::now() + Duration::from_secs(30);
+    while s.watch.next_due(Stamp::ZERO) != now + Duration::from_millis(100) {
+        assert!(clock::now() < end, "the walk over /proc never ends");
+        s.watch.sample(now);
+    }
     let mut diag = SockDiag::open().unwrap();
     let begin = clock::now();
     for _ in 0..rounds {

@@ -1,12 +1,15 @@
-//! Who owns a listening socket: a walk over /proc in bounded steps.
+//! Who owns a listening socket: a walk over /proc, on a thread of its own. It takes milliseconds of CPU time, and tens of
+//! them where processors are busy: beats would be late by as much.
 
 use std::collections::HashSet;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
-/// Descriptors looked at in one step: 1-2 ms.
-const STEP: usize = 1500;
+/// Stack of the thread, bytes.
+const STACK: usize = 256 * 1024;
 /// More candidates than this by user and cgroup say nothing about one of them.
 const MAX_CANDIDATES: usize = 16;
 
@@ -41,57 +44,68 @@ impl Found {
     }
 }
 
-/// A walk over all processes, continued by [`Scan::step`].
+/// A walk over all processes, under way.
 #[derive(Debug)]
-pub(super) struct Scan {
+pub(super) struct Scan(Receiver<Found>);
+
+impl Scan {
+    /// Begins a walk over the processes that exist now, the youngest first.
+    ///
+    /// # Errors
+    /// No thread to be had.
+    pub(super) fn begin(owner: Owner) -> io::Result<Scan> {
+        let (tell, found) = sync_channel(1);
+        std::thread::Builder::new().name("sb-owners".to_owned()).stack_size(STACK).spawn(move || {
+            // Nobody may wait any more.
+            let _ = tell.send(Walk::new(owner).all());
+        })?;
+        Ok(Scan(found))
+    }
+
+    /// What it found, once, at its end.
+    pub(super) fn found(&self) -> Option<Found> {
+        match self.0.try_recv() {
+            Ok(found) => Some(found),
+            Err(TryRecvError::Empty) => None,
+            // The thread died: nothing is known.
+            Err(TryRecvError::Disconnected) => Some(Found::default()),
+        }
+    }
+}
+
+struct Walk {
     owner: Owner,
     links: HashSet<PathBuf>,
-    todo: Vec<u32>,
     found: Found,
 }
 
-impl Scan {
-    /// Begins a walk over the processes that exist now, the youngest last in the list and first looked at.
-    pub(super) fn begin(owner: Owner) -> Scan {
+impl Walk {
+    fn new(owner: Owner) -> Walk {
+        let links = owner.inodes.iter().map(|i| PathBuf::from(format!("socket:[{i}]"))).collect();
+        Walk { owner, links, found: Found::default() }
+    }
+
+    fn all(mut self) -> Found {
         let own = std::process::id();
-        let mut todo: Vec<u32> = fs::read_dir("/proc")
+        let mut pids: Vec<u32> = fs::read_dir("/proc")
             .map(|dir| dir.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect())
             .unwrap_or_default();
-        todo.retain(|pid| *pid != own);
-        todo.sort_unstable();
-        let links = owner.inodes.iter().map(|i| PathBuf::from(format!("socket:[{i}]"))).collect();
-        Scan { owner, links, todo, found: Found::default() }
+        pids.sort_unstable();
+        pids.iter().rev().filter(|pid| **pid != own).for_each(|pid| self.look(*pid));
+        self.found
     }
 
-    /// Looks at some more processes; `Some` at the end of the walk.
-    pub(super) fn step(&mut self) -> Option<Found> {
-        let mut budget = STEP;
-        while budget > 0 {
-            let Some(pid) = self.todo.pop() else {
-                return Some(std::mem::take(&mut self.found));
-            };
-            budget = budget.saturating_sub(self.look(pid).max(10));
-        }
-        None
-    }
-
-    /// Returns how many descriptors it looked at.
-    fn look(&mut self, pid: u32) -> usize {
+    fn look(&mut self, pid: u32) {
         let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else {
             if self.may_own(pid) {
                 self.found.candidates.push(pid);
             }
-            return 1;
+            return;
         };
-        let mut looked = 0;
-        for fd in fds.flatten() {
-            looked += 1;
-            if fs::read_link(fd.path()).is_ok_and(|l| self.links.contains(&l)) {
-                self.found.exact.push(pid);
-                break;
-            }
+        let holds = |fd: fs::DirEntry| fs::read_link(fd.path()).is_ok_and(|l| self.links.contains(&l));
+        if fds.flatten().any(holds) {
+            self.found.exact.push(pid);
         }
-        looked
     }
 
     /// A process whose descriptors we may not read, of the listener's user and not provably of another cgroup.

@@ -110,7 +110,7 @@ impl ProcessWatch {
     }
 
     /// Reads the state of the owners; `owner` as the listener look-up tells it, `None` while nothing listens. A few us per
-    /// process, 1-2 ms while searching.
+    /// process.
     pub fn sample(&mut self, now: Stamp, owner: Option<&Owner>) -> ProcessOpinion {
         self.search(now, owner);
         self.opinion = self.read(now);
@@ -118,8 +118,8 @@ impl ProcessWatch {
     }
 
     fn search(&mut self, now: Stamp, owner: Option<&Owner>) {
-        if let Some(scan) = &mut self.scan {
-            if let Some(found) = scan.step() {
+        if let Some(scan) = &self.scan {
+            if let Some(found) = scan.found() {
                 self.scan = None;
                 self.adopt(found.pids());
             }
@@ -139,11 +139,8 @@ impl ProcessWatch {
         self.owner = Some(owner.clone());
         self.scanned_at = Some(now);
         self.rescan = false;
-        let mut scan = Scan::begin(owner.clone());
-        match scan.step() {
-            Some(found) => self.adopt(found.pids()),
-            None => self.scan = Some(scan),
-        }
+        // Without a thread nothing is known; it is tried again.
+        self.scan = Scan::begin(owner.clone()).ok();
     }
 
     fn adopt(&mut self, pids: &[u32]) {

@@ -13,7 +13,7 @@ use crate::peer::{Peer, What, data_frame, encoded, hello};
 use crate::support::pair::NAME;
 use crate::support::rng::Rng;
 use crate::support::service::{HANG, Service, reset};
-use crate::support::{Port, eventually};
+use crate::support::{Port, eventually, pause};
 
 #[test]
 fn each_refusal_has_its_code() {
@@ -612,9 +612,9 @@ fn bytes_on_their_way_count_as_heard_before_their_beat() {
     let frame = data_frame(1, &[5; 100]);
     for byte in &frame {
         peer.raw(vec![*byte]);
-        std::thread::sleep(Duration::from_millis(5));
+        pause();
     }
-    // That was half a second of bytes without a beat.
+    // That was a second of bytes without a beat.
     let ages: Vec<u32> = peer
         .log()
         .iter()
