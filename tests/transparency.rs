@@ -276,6 +276,12 @@ fn many_connections_at_once(mode: Mode) {
     }
     let active = pair.near.metric("sidebeat_connections_active", &[]);
     assert_eq!(active, Some(count as f64), "open connections");
+    let links = pair.near.metric("sidebeat_links_active", &[("direction", "out")]).unwrap_or_default();
+    match mode {
+        Mode::Shared => assert_eq!(links, 1.0, "links"),
+        Mode::PerConnection => assert!(links >= count as f64, "{links} links"),
+        Mode::Plain => assert_eq!(links, 0.0, "links"),
+    }
     drop(clients);
     nothing_open(&pair);
     pair.finish();

@@ -16,6 +16,7 @@ use super::{RunError, listen};
 use crate::clock;
 use crate::config::Config;
 use crate::evidence::ServiceWatch;
+use crate::evidence::schedule::Recovery;
 use crate::metrics::{Direction, FrameKind, Metrics, RejectReason};
 use crate::proxy::accept::{Load, accept_loop};
 use crate::proxy::inbound::{Acceptor, Inbound};
@@ -25,9 +26,6 @@ use crate::stamp::Stamp;
 use crate::upstream::hub::{Hub, Msg, Post};
 use crate::verdict::Vouch;
 use crate::worker::{Counters, Dir, Sink, Worker};
-
-/// Beats at this pace, this many, after a service runs again (detection.md section 4).
-const RUNNING_BEATS: (u32, Duration) = (8, Duration::from_millis(5));
 
 /// How often the words behind the vouch are made anew.
 const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
@@ -257,10 +255,9 @@ async fn watch_service(
         }
     };
     let mut explained = Stamp::ZERO;
-    let mut again = 0;
-    let mut next_again = Stamp::NEVER;
+    let (mut recovery, mut before) = (Recovery::default(), Vouch::Unknown);
     loop {
-        let due = watch.next_due(clock::now()).min(next_again);
+        let due = watch.next_due(clock::now()).min(recovery.due());
         tokio::select! {
             () = inbound.stats.kick.notified() => {}
             () = w.sleep_until(due) => {}
@@ -283,12 +280,9 @@ async fn watch_service(
                 );
             }
             tell(&posts);
-            again = if vouch == Vouch::Running { RUNNING_BEATS.0 } else { 0 };
-            next_again = if again > 0 { now + RUNNING_BEATS.1 } else { Stamp::NEVER };
-        } else if now >= next_again {
+            recovery.changed(now, std::mem::replace(&mut before, vouch), vouch);
+        } else if recovery.beat(now) {
             tell(&posts);
-            again -= 1;
-            next_again = if again > 0 { now + RUNNING_BEATS.1 } else { Stamp::NEVER };
         }
     }
 }

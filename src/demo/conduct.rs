@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 
 use super::child::Running;
 use super::events::{self, EndpointStatus, Log};
@@ -78,6 +79,10 @@ impl Stage {
             return Fault::skipped(kind, name, expected, "no network that can be cut".to_owned());
         }
         self.busy.borrow_mut().insert(target);
+        let witness = match kind {
+            Kind::Kill => end_of(self.scene.pods[target].endpoint).await,
+            _ => None,
+        };
         let watch = self.load.ledger().watch();
         let conducted = self.conduct(kind, target, watch).await;
         self.busy.borrow_mut().remove(&target);
@@ -91,6 +96,7 @@ impl Stage {
         out.transitions = faults::during(&events, &span).map(|e| Transition::new(e, span.at)).collect();
         out.target = target.map_or("client", |i| self.scene.pods[i].name.as_str()).to_owned();
         out.at_s = span.at.since(self.begin).as_secs_f64();
+        out.kernel_ms = witness.and_then(|mut w| w.try_recv().ok()).map(|end| end.millis_since(span.at));
         out.held_ms = span.end.millis_since(span.at);
         out.peak_ms = self.status_of(target).await.and_then(|s| s.peak_ms);
         if let Some(w) = watched {
@@ -246,6 +252,18 @@ impl Stage {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
+}
+
+/// When a connection of our own to the service ends.
+async fn end_of(service: SocketAddr) -> Option<oneshot::Receiver<Stamp>> {
+    let mut socket = TcpStream::connect(service).await.ok()?;
+    let (tell, end) = oneshot::channel();
+    tokio::task::spawn_local(async move {
+        // An end or a reset.
+        let _ = socket.read(&mut [0]).await;
+        let _ = tell.send(clock::now());
+    });
+    Some(end)
 }
 
 fn signal(process: &RefCell<Option<Running>>, signal: Signal) -> io::Result<Stamp> {

@@ -51,6 +51,9 @@ pub struct Fault {
     pub detected_ms: Option<f64>,
     /// Last sign of life to FAILED, as the observer says.
     pub from_silence_ms: Option<f64>,
+    /// SIGKILL to the end of a connection of the demo's own to the service: what the kernel takes to tear a process down. No
+    /// detector is faster.
+    pub kernel_ms: Option<f64>,
     /// Fault to the first answer, from another endpoint, of a request sent after the fault.
     pub served_elsewhere_ms: Option<f64>,
     /// Fault to the last request on a new connection that it still caught.
@@ -96,6 +99,7 @@ impl Fault {
             suspected_ms: seen.suspected_ms,
             detected_ms: seen.detected_ms,
             from_silence_ms: seen.from_silence_ms,
+            kernel_ms: None,
             served_elsewhere_ms: None,
             last_caught_ms: None,
             failed_requests: 0,
@@ -133,6 +137,7 @@ impl Fault {
         let _ = write!(out, " ({})", self.cause.as_deref().unwrap_or("no cause"));
         for (label, ms) in [
             ("suspect after", self.suspected_ms),
+            ("kernel's end after", self.kernel_ms),
             ("failed after", self.detected_ms),
             ("served elsewhere after", self.served_elsewhere_ms),
             ("healed after", self.healed_ms),
@@ -179,6 +184,8 @@ pub struct OfKind {
     /// See [`Fault`].
     pub from_silence_ms: Option<Spread>,
     /// See [`Fault`].
+    pub kernel_ms: Option<Spread>,
+    /// See [`Fault`].
     pub served_elsewhere_ms: Option<Spread>,
     /// See [`Fault`].
     pub last_caught_ms: Option<Spread>,
@@ -199,6 +206,7 @@ pub fn percentiles(faults: &[Fault]) -> BTreeMap<&'static str, OfKind> {
         suspected_ms: of(&list, |f| f.suspected_ms),
         detected_ms: of(&list, |f| f.detected_ms),
         from_silence_ms: of(&list, |f| f.from_silence_ms),
+        kernel_ms: of(&list, |f| f.kernel_ms),
         served_elsewhere_ms: of(&list, |f| f.served_elsewhere_ms),
         last_caught_ms: of(&list, |f| f.last_caught_ms),
         healed_ms: of(&list, |f| f.healed_ms),

@@ -7,6 +7,8 @@ use crate::verdict::Vouch;
 
 /// While something is unanswered, or the service is in trouble.
 pub const FAST: Duration = Duration::from_millis(5);
+/// While questions were asked lately: a process that is stopped between two of them is seen before the next one.
+const LATELY: Duration = Duration::from_millis(20);
 /// While nothing is asked.
 pub const SLOW: Duration = Duration::from_millis(100);
 /// A trouble or a question of old: it will be seen in time all the same.
@@ -15,8 +17,9 @@ const OLD_INTERVAL: Duration = Duration::from_millis(25);
 const OLD: Duration = Duration::from_secs(30);
 /// Connections that one fast look may walk over; with more of them looks become rarer.
 const CONNS_PER_LOOK: usize = 500;
-/// Looks after a FIN or RST of the service: a crash closes the listener at once or a few ms later.
-const FOLLOW_UPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(5)];
+/// Looks after a FIN or RST of the service, us: the kernel closes a dead process's listener after its connections, within
+/// less than a millisecond or a few.
+const FOLLOW_UPS_US: [u64; 6] = [250, 500, 1000, 2000, 3000, 5000];
 /// Looks for FINs in a row before they are spaced out: services that close each connection themselves.
 const END_CREDIT: f64 = 16.0;
 /// Credit that comes back per second.
@@ -37,6 +40,8 @@ pub struct Situation {
     pub conns: usize,
     /// The owner of the listener is being searched.
     pub searching: bool,
+    /// Something was answered within the last second.
+    pub lately: bool,
 }
 
 /// Decides when a service is looked at.
@@ -90,7 +95,7 @@ impl Schedule {
         if ended {
             if self.credit >= 1.0 {
                 self.credit -= 1.0;
-                self.follow_ups = FOLLOW_UPS.iter().map(|d| now + *d).collect();
+                self.follow_ups = FOLLOW_UPS_US.iter().map(|us| now + Duration::from_micros(*us)).collect();
             } else {
                 self.credit = 0.0;
             }
@@ -113,6 +118,7 @@ impl Schedule {
             (true, _) if s.oldest < OLD => FAST,
             (_, true) if recent => FAST,
             (true, _) | (_, true) => OLD_INTERVAL,
+            (false, false) if s.lately => LATELY,
             (false, false) => SLOW,
         };
         let crowd = u32::try_from(s.conns / CONNS_PER_LOOK).unwrap_or(u32::MAX).max(1);
@@ -121,12 +127,63 @@ impl Schedule {
     }
 }
 
+/// Beats after a service came back from the dead, so that an observer's trust does not wait for the next idle beat
+/// (detection.md section 4). They go on while it works: its next answer may be far.
+#[derive(Clone, Copy, Debug)]
+pub struct Recovery {
+    left: u32,
+    next: Stamp,
+}
+
+/// So many beats, at this pace.
+const RECOVERY: (u32, Duration) = (8, Duration::from_millis(5));
+
+impl Default for Recovery {
+    fn default() -> Self {
+        Recovery { left: 0, next: Stamp::NEVER }
+    }
+}
+
+impl Recovery {
+    /// The vouch changed at `now`, and was told.
+    pub fn changed(&mut self, now: Stamp, before: Vouch, after: Vouch) {
+        let dead = |v| matches!(v, Vouch::Stopped | Vouch::Gone);
+        let well = matches!(after, Vouch::Working | Vouch::Running | Vouch::Idle | Vouch::Unknown);
+        if !well {
+            *self = Recovery::default();
+        } else if dead(before) {
+            *self = Recovery { left: RECOVERY.0, next: now + RECOVERY.1 };
+        }
+    }
+
+    /// When the next beat is due.
+    pub fn due(&self) -> Stamp {
+        self.next
+    }
+
+    /// True if a beat is due at `now`; it counts as sent.
+    pub fn beat(&mut self, now: Stamp) -> bool {
+        if now < self.next {
+            return false;
+        }
+        self.left = self.left.saturating_sub(1);
+        self.next = if self.left > 0 { now + RECOVERY.1 } else { Stamp::NEVER };
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const IDLE: Situation =
-        Situation { vouch: Vouch::Idle, unanswered: 0, oldest: Duration::ZERO, conns: 1, searching: false };
+    const IDLE: Situation = Situation {
+        vouch: Vouch::Idle,
+        unanswered: 0,
+        oldest: Duration::ZERO,
+        conns: 1,
+        searching: false,
+        lately: false,
+    };
 
     fn ms(n: u64) -> Stamp {
         Stamp::from_millis(n)
@@ -161,16 +218,26 @@ mod tests {
     }
 
     #[test]
-    fn a_fin_is_looked_at_three_times() {
+    fn a_fin_is_looked_at_again_soon_and_then_no_more() {
         let mut x = Schedule::new();
         x.looked(ms(1000), false, IDLE);
         assert!(x.next_due(None, true) <= ms(1000));
         x.looked(ms(1020), true, IDLE);
-        assert_eq!(x.next_due(None, false), ms(1021));
-        x.looked(ms(1021), false, IDLE);
-        assert_eq!(x.next_due(None, false), ms(1025));
-        x.looked(ms(1025), false, IDLE);
+        for us in FOLLOW_UPS_US {
+            let at = ms(1020) + Duration::from_micros(us);
+            assert_eq!(x.next_due(None, false), at);
+            x.looked(at, false, IDLE);
+        }
         assert_eq!(x.next_due(None, false), ms(1125));
+    }
+
+    #[test]
+    fn a_service_that_answers_lately_is_looked_at_each_20_ms() {
+        let mut x = Schedule::new();
+        x.looked(ms(1000), false, Situation { lately: true, ..IDLE });
+        assert_eq!(x.next_due(None, false), ms(1020));
+        x.looked(ms(1020), false, Situation { unanswered: 1, lately: true, ..IDLE });
+        assert_eq!(x.next_due(None, false), ms(1025));
     }
 
     #[test]
@@ -197,5 +264,21 @@ mod tests {
         x.looked(ms(41_000), false, IDLE);
         x.looked(ms(42_000), false, gone);
         assert_eq!(x.next_due(None, false), ms(42_005));
+    }
+
+    #[test]
+    fn beats_of_recovery_go_on_when_the_service_works_and_end_when_it_falls_again() {
+        let at = Stamp::from_millis;
+        let mut r = Recovery::default();
+        r.changed(at(1000), Vouch::Working, Vouch::Stopped);
+        assert_eq!(r.due(), Stamp::NEVER);
+        r.changed(at(2000), Vouch::Stopped, Vouch::Running);
+        assert!(!r.beat(at(2004)) && r.beat(at(2005)));
+        r.changed(at(2006), Vouch::Running, Vouch::Working);
+        let beats = (2006..3000).filter(|ms| r.beat(at(*ms))).count();
+        assert_eq!(beats, 7, "eight in all");
+        r.changed(at(4000), Vouch::Gone, Vouch::Running);
+        r.changed(at(4003), Vouch::Running, Vouch::Stalled);
+        assert_eq!(r.due(), Stamp::NEVER);
     }
 }

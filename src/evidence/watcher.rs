@@ -271,6 +271,7 @@ impl ServiceWatch {
             oldest,
             conns: self.walk.conns,
             searching: self.process.searching(),
+            lately: now.since(self.stats.last_progress()) < Duration::from_secs(1),
         };
         self.schedule.looked(now, ended, situation);
         if self.walk.unanswered == 0 && !self.stats.sleep() {

@@ -11,6 +11,7 @@ use crate::link::driver::Peer;
 use crate::link::handshake::{self, DialError};
 use crate::link::pace::PaceParams;
 use crate::link::{Link, LinkConf};
+use crate::metrics::Direction;
 use crate::wire::{FEATURE_ONE_STREAM, Hello, VERSION};
 
 /// What every dial of this process says and uses.
@@ -115,7 +116,11 @@ pub async fn dial(
     side.link.set(link.id);
     hub.add_link(key, &link, main);
     drop(busy);
-    tokio::task::spawn_local(link.clone().run(got.rest));
+    let (running, counted) = (link.clone().run(got.rest), hub.process.link_up(Direction::Out));
+    tokio::task::spawn_local(async move {
+        running.await;
+        drop(counted);
+    });
     hub.tell(key, now, News::Up(link.id, got.welcome.incarnation, got.welcome.node));
     Ok(link)
 }

@@ -36,7 +36,12 @@ pub struct Wheel {
     heap: BinaryHeap<Reverse<(Stamp, Ticket)>>,
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// About how many entries belong to nobody any more.
+    stale: usize,
 }
+
+/// So many stale entries are not worth a look.
+const STALE_FEW: usize = 1024;
 
 impl Wheel {
     /// One more that waits, for nothing yet.
@@ -52,8 +57,22 @@ impl Wheel {
     /// It waits no more.
     pub fn remove(&mut self, ticket: Ticket) {
         let Some(slot) = self.slot(ticket) else { return };
+        let queued = slot.queued != Stamp::NEVER;
         *slot = Slot { due: Stamp::NEVER, queued: Stamp::NEVER, turn: ticket.turn.wrapping_add(1) };
         self.free.push(ticket.index);
+        self.stale += usize::from(queued);
+        if self.stale > STALE_FEW && self.stale * 2 > self.heap.len() {
+            self.sweep();
+        }
+    }
+
+    /// Time limits are set and hardly ever reached: their entries must not wait for their time.
+    fn sweep(&mut self) {
+        let slots = &self.slots;
+        let live =
+            |at: Stamp, t: Ticket| slots.get(t.index()).is_some_and(|s| s.turn == t.turn && s.queued == at);
+        self.heap.retain(|Reverse((at, ticket))| live(*at, *ticket));
+        self.stale = 0;
     }
 
     fn slot(&mut self, ticket: Ticket) -> Option<&mut Slot> {
@@ -101,6 +120,7 @@ impl Wheel {
         let live = self.slot(ticket).filter(|s| s.queued == at);
         let Some(slot) = live else {
             self.heap.pop();
+            self.stale = self.stale.saturating_sub(1);
             return false;
         };
         if slot.due <= at {
@@ -170,5 +190,20 @@ mod tests {
         w.set(new, ms(30));
         assert_eq!(w.pop_due(ms(20)), None);
         assert_eq!(w.pop_due(ms(30)), Some(new));
+    }
+
+    #[test]
+    fn limits_that_were_not_reached_do_not_pile_up() {
+        let mut w = Wheel::default();
+        let stays = w.add();
+        w.set(stays, Stamp::from_millis(7000));
+        for ms in 0..50_000 {
+            let t = w.add();
+            w.set(t, Stamp::from_millis(5000 + ms));
+            w.remove(t);
+        }
+        assert!(w.heap.len() <= 2 * STALE_FEW + 2, "{}", w.heap.len());
+        assert_eq!(w.pop_due(Stamp::from_millis(6999)), None);
+        assert_eq!(w.pop_due(Stamp::from_millis(7000)), Some(stays));
     }
 }

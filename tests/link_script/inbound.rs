@@ -2,7 +2,6 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr};
-use std::time::Duration;
 
 use sidebeat::clock;
 use sidebeat::verdict::Vouch;
