@@ -139,8 +139,9 @@ impl ProcessWatch {
         self.owner = Some(owner.clone());
         self.scanned_at = Some(now);
         self.rescan = false;
-        // Without a thread nothing is known; it is tried again.
         self.scan = Scan::begin(owner.clone()).ok();
+        // Without a thread nothing is known; it is tried again.
+        self.rescan = self.scan.is_none();
     }
 
     fn adopt(&mut self, pids: &[u32]) {

@@ -11,15 +11,33 @@ pub(super) struct Beats {
     pub(super) seq: u32,
     sent: [Stamp; 64],
     pub(super) heard_seq: u32,
+    /// When the beat of `heard_seq` was read: its echo measures the round trip.
+    pub(super) heard_at: Stamp,
     /// When anything was read last. Bytes on their way may come long before the beat behind them: they say that the
     /// peer is heard, too.
-    pub(super) heard_at: Stamp,
+    pub(super) bytes_at: Stamp,
     pub(super) rtt: Duration,
 }
 
+/// A beat that is not older than this says enough: no promise is shorter than that by much.
+const FRESH_BEAT: Duration = Duration::from_millis(10);
+
 impl Beats {
     pub(super) fn new(now: Stamp) -> Beats {
-        Beats { seq: 0, sent: [Stamp::ZERO; 64], heard_seq: 0, heard_at: now, rtt: Duration::ZERO }
+        Beats {
+            seq: 0,
+            sent: [Stamp::ZERO; 64],
+            heard_seq: 0,
+            heard_at: now,
+            bytes_at: now,
+            rtt: Duration::ZERO,
+        }
+    }
+
+    /// Age of the last beat, or of the last byte where the beat is old: no round trip is measured by that then.
+    fn heard_age(&self, now: Stamp) -> Duration {
+        let beat = now.since(self.heard_at);
+        if beat <= FRESH_BEAT { beat } else { now.since(self.bytes_at) }
     }
 
     fn next(&mut self, now: Stamp) -> u32 {
@@ -63,7 +81,7 @@ impl Link {
             oldest_ms: facts.oldest_ms,
             load: facts.load,
             heard_seq: b.heard_seq,
-            heard_age_us: u32::try_from(now.since(b.heard_at).as_micros()).unwrap_or(u32::MAX),
+            heard_age_us: u32::try_from(b.heard_age(now).as_micros()).unwrap_or(u32::MAX),
         }
     }
 }

@@ -36,7 +36,7 @@ impl Stream {
         {
             match socket::write(io, rest) {
                 Ok(n) => {
-                    self.drained(&mut flow, n, now);
+                    self.drained(&mut flow, n, now, n == rest.len());
                     rest = &rest[n..];
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -121,12 +121,11 @@ impl Stream {
         }
     }
 
-    fn drained(&self, flow: &mut Flow, n: usize, now: Stamp) {
+    fn drained(&self, flow: &mut Flow, n: usize, now: Stamp, keeps_up: bool) {
         if let Some(m) = &*self.meter.borrow() {
             m.taken(now, n);
         }
         let max = self.link.window_max();
-        let keeps_up = flow.pending.is_empty();
         if let Some(bytes) = flow.window.drained(n, now, self.link.rtt(), max, keeps_up) {
             self.link.send_control(&Frame::Credit { stream: self.id, bytes });
         }
@@ -167,7 +166,7 @@ impl Stream {
             }
             flow.pending_len -= n;
             self.link.unbuffer(n);
-            self.drained(flow, n, now);
+            self.drained(flow, n, now, flow.pending.is_empty());
         }
         Ok(())
     }

@@ -33,7 +33,7 @@ impl Link {
     }
 
     pub(super) fn heard(&self, now: Stamp) {
-        self.beats.borrow_mut().heard_at = now;
+        self.beats.borrow_mut().bytes_at = now;
         if let Some(j) = &mut *self.judge.borrow_mut() {
             j.heard(now);
         }
@@ -203,6 +203,7 @@ impl Link {
             let newer = beat.seq.wrapping_sub(b.heard_seq) as i32 > 0;
             if newer {
                 b.heard_seq = beat.seq;
+                b.heard_at = now;
             }
             if newer { b.sent_at(beat.heard_seq) } else { None }
         };

@@ -65,6 +65,8 @@ impl Link {
                     return false;
                 }
                 Err(e) => {
+                    // What the peer said before its end still counts.
+                    self.drain_now();
                     self.close(io_lost(&e));
                     return true;
                 }

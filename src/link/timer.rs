@@ -49,6 +49,9 @@ impl Timed for Link {
 impl Link {
     /// Tells the worker's timer the earliest deadline.
     pub(super) fn reschedule(&self) {
+        if self.is_lost() {
+            return;
+        }
         let beat = if self.want_beat.get() { Stamp::NEVER } else { self.pace.borrow().beat_due() };
         let judge = self.judge.borrow().as_ref().map_or(Stamp::NEVER, |j| j.next_due().0);
         let opening = self.opening.borrow().front().map_or(Stamp::NEVER, |(due, _)| *due);

@@ -32,8 +32,11 @@ use crate::worker::Worker;
 /// Idle promise per link, so that a process sends at most 5 000 idle beats a second to all its observers: they leave at
 /// 0.8 of the promise (detection.md section 7).
 const PROMISE_PER_LINK: Duration = Duration::from_micros(250);
-/// Connections of one worker that may be without a hello at once.
-const STRANGERS_MAX: usize = 256;
+/// Connections of one worker without a hello at once, from which on the slow ones give way; and of all, the oldest.
+const STRANGERS: usize = 256;
+const STRANGERS_MAX: usize = 4096;
+/// A peer that is slower than this with its hello is slow.
+const STRANGER_GRACE: Duration = Duration::from_millis(500);
 /// Least promise a peer may ask for, ms.
 const FASTEST_MS: u16 = 5;
 /// The service is dialled from here, so that rules which trust 127.0.0.1 do not trust the network (link.md, Trust).
@@ -88,7 +91,7 @@ pub struct Common {
     pub streams_max: usize,
     /// For a hello.
     pub hello_timeout: Duration,
-    /// Links in all, handshakes included.
+    /// Links in all.
     pub link_quota: Arc<Quota>,
     /// Open inbound links of the process.
     pub link_count: AtomicUsize,
@@ -139,7 +142,7 @@ pub struct Acceptor {
     inbounds: Vec<Arc<Inbound>>,
     links: RefCell<HashMap<u64, (Weak<Link>, usize)>>,
     /// Connections that have not said hello, oldest first.
-    strangers: RefCell<VecDeque<Rc<Notify>>>,
+    strangers: RefCell<VecDeque<(Stamp, Rc<Notify>)>>,
     /// When the last complaint about a peer was logged, and how many were not since.
     complained: Cell<(Stamp, u64)>,
 }
@@ -179,8 +182,8 @@ impl Acceptor {
         tracing::warn!(peer, reason, unsaid, "link closed: the peer broke the protocol");
     }
 
-    /// A handshake. Where too many wait for theirs the oldest gives way: honest peers need milliseconds, so it is hardly
-    /// ever one of them.
+    /// A handshake. Where many wait for theirs the oldest gives way: honest peers need milliseconds, so one that has waited
+    /// for long is hardly ever one of them.
     async fn stranger(
         &self,
         io: TcpStream,
@@ -188,19 +191,25 @@ impl Acceptor {
         served: &[usize],
     ) -> Result<(TcpStream, Hello, Vec<u8>, usize, Permit), DialError> {
         let gives_way = Rc::new(Notify::new());
-        self.strangers.borrow_mut().push_back(gives_way.clone());
-        if self.strangers.borrow().len() > STRANGERS_MAX
-            && let Some(oldest) = self.strangers.borrow_mut().pop_front()
-        {
-            oldest.notify_one();
-        }
+        self.make_room(clock::now(), gives_way.clone());
         let got = tokio::select! {
             biased;
             got = self.handshake(io, from, served) => got,
             () = gives_way.notified() => Err(DialError::NoWelcome),
         };
-        self.strangers.borrow_mut().retain(|s| !Rc::ptr_eq(s, &gives_way));
+        self.strangers.borrow_mut().retain(|(_, s)| !Rc::ptr_eq(s, &gives_way));
         got
+    }
+
+    fn make_room(&self, now: Stamp, gives_way: Rc<Notify>) {
+        let mut all = self.strangers.borrow_mut();
+        let many = all.len() >= STRANGERS;
+        let slow = all.front().is_some_and(|(since, _)| now.since(*since) > STRANGER_GRACE);
+        if (many && slow) || all.len() >= STRANGERS_MAX {
+            // It is told before it may end by itself.
+            all.pop_front().iter().for_each(|(_, oldest)| oldest.notify_one());
+        }
+        all.push_back((now, gives_way));
     }
 
     async fn handshake(

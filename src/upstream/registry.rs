@@ -287,6 +287,11 @@ impl Shared {
         mru == id || mru == 0
     }
 
+    /// True if link `id`, and no other, holds it.
+    pub fn alone_on_duty(&self, id: u64) -> bool {
+        self.mru.load(Relaxed) == id
+    }
+
     /// The link that held it is gone.
     pub fn hand_over(&self, from: u64, to: u64) {
         let _ = self.mru.compare_exchange(from, to, Relaxed, Relaxed);

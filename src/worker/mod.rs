@@ -253,7 +253,8 @@ impl Worker {
     pub fn schedule(&self, ticket: Ticket, at: Stamp) {
         self.wheel.borrow_mut().set(ticket, at);
         if at < self.alarm.at() {
-            let at = self.met_at(at);
+            // What is due already is due now: that it was asked for late is no lateness of the loop.
+            let at = self.met_at(at.max(clock::now()));
             if at < self.alarm.at() {
                 self.alarm.set(at);
             }
@@ -261,7 +262,7 @@ impl Worker {
     }
 
     fn met_at(&self, at: Stamp) -> Stamp {
-        if self.timed.borrow().len() > FEW { alarm::on_grid(at) } else { at }
+        if self.wheel.borrow().len() > FEW { alarm::on_grid(at) } else { at }
     }
 
     /// Waits until `at`, on the worker's own timer.
@@ -341,12 +342,14 @@ impl Worker {
 
     /// The one timer loop of the worker.
     pub async fn tick(self: Rc<Self>, sink: Rc<dyn Sink>) {
-        let mut flushed = clock::now();
+        let mut now = clock::now();
+        let mut flushed = now;
         loop {
             let next = self.wheel.borrow_mut().earliest().unwrap_or(Stamp::NEVER).min(flushed + FLUSH_EVERY);
-            self.alarm.set(self.met_at(next));
+            self.alarm.set(self.met_at(next.max(now)));
             self.alarm.rings().await;
-            let (due, now) = (self.alarm.at(), clock::now());
+            let due = self.alarm.at();
+            now = clock::now();
             if now < due {
                 // Something became due earlier, and not yet.
                 continue;
@@ -383,5 +386,73 @@ impl Worker {
                 who.on_timer(now);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl Sink for Nothing {
+        fn flush(&self, _counters: &Counters, _buffered: usize) {}
+        fn lateness(&self, late: Duration) {
+            assert!(late < Duration::from_secs(3600), "an uptime is no lateness: {late:?}");
+        }
+    }
+
+    #[derive(Default)]
+    struct Counts {
+        timers: Cell<u32>,
+        stalls: Cell<u32>,
+    }
+
+    impl Timed for Counts {
+        fn on_timer(self: Rc<Self>, _now: Stamp) {
+            self.timers.set(self.timers.get() + 1);
+        }
+        fn own_stall(&self, from: Stamp, _to: Stamp) {
+            assert!(from > Stamp::ZERO);
+            self.stalls.set(self.stalls.get() + 1);
+        }
+    }
+
+    fn on_a_worker<F: Future<Output = ()>>(test: impl FnOnce(Rc<Worker>) -> F) {
+        let local = tokio::runtime::LocalOptions::default();
+        let rt = tokio::runtime::Builder::new_current_thread().enable_io().build_local(local).unwrap();
+        rt.block_on(async {
+            let w = Worker::new(0, 1).unwrap();
+            tokio::task::spawn_local(w.clone().tick(Rc::new(Nothing)));
+            test(w).await;
+        });
+    }
+
+    /// A bug of an earlier version: a deadline in the past was the loop's own stall since the machine's start, and every
+    /// link of the worker was excused for it.
+    #[test]
+    fn a_deadline_that_is_over_when_it_is_set_is_no_stall() {
+        on_a_worker(|w| async move {
+            let who = Rc::new(Counts::default());
+            let weak: Weak<Counts> = Rc::downgrade(&who);
+            let ticket = w.register(weak);
+            for past in [Stamp::ZERO, clock::now() - Duration::from_secs(5)] {
+                w.schedule(ticket, past);
+                w.sleep_until(clock::now() + Duration::from_millis(3)).await;
+            }
+            assert_eq!(who.timers.get(), 2);
+        });
+    }
+
+    #[test]
+    fn a_limit_ends_what_is_late_and_nothing_else() {
+        on_a_worker(|w| async move {
+            let soon = Duration::from_millis(2);
+            assert_eq!(w.timeout(soon, std::future::pending::<()>()).await, Err(Late));
+            assert_eq!(w.timeout(soon, std::future::ready(7)).await, Ok(7));
+            let begin = clock::now();
+            w.sleep_until(begin + soon).await;
+            assert!(clock::now() >= begin + soon);
+        });
     }
 }

@@ -11,7 +11,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 /// begins in its middle and to each segment of the network, however short. Four times was not faster.
 pub const CAPACITY: usize = 512 * 1024;
 /// Most pipes of one worker: two descriptors each, and the kernel allows an unprivileged user 64 MiB of pipes.
-const MOST: usize = 128;
+const MOST: usize = 64;
 /// Free pipes kept for the next use.
 const KEEP: usize = 16;
 

@@ -54,6 +54,16 @@ impl Wheel {
         Ticket { index, turn: 0 }
     }
 
+    /// How many there are, waiting or not.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Nobody is there.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// It waits no more.
     pub fn remove(&mut self, ticket: Ticket) {
         let Some(slot) = self.slot(ticket) else { return };
