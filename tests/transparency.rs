@@ -278,7 +278,8 @@ fn many_connections_at_once(mode: Mode) {
     assert_eq!(active, Some(count as f64), "open connections");
     let links = pair.near.metric("sidebeat_links_active", &[("direction", "out")]).unwrap_or_default();
     match mode {
-        Mode::Shared => assert_eq!(links, 1.0, "links"),
+        // One of each worker, and perhaps a witness of each.
+        Mode::Shared => assert!((1.0..=6.0).contains(&links), "{links} links"),
         Mode::PerConnection => assert!(links >= count as f64, "{links} links"),
         Mode::Plain => assert_eq!(links, 0.0, "links"),
     }
