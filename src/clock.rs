@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use tokio::time::Instant;
 
 use crate::stamp::Stamp;
@@ -18,6 +18,12 @@ fn base() -> &'static (Instant, u64) {
 pub fn now() -> Stamp {
     let t = clock_gettime(ClockId::Monotonic);
     Stamp::from_nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+}
+
+/// A stamp as the kernel's timers take it.
+pub fn timespec(at: Stamp) -> Timespec {
+    let ns = at.as_nanos();
+    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ }
 }
 
 /// The tokio instant of a stamp, for `sleep_until`. Stamps before the process began map to its begin.

@@ -144,13 +144,19 @@ impl Peer {
         Peer { socket, decoder: Decoder::new(Limits::default()), rest: Vec::new() }
     }
 
-    /// A peer with a link.
-    fn linked(addr: SocketAddr) -> (Peer, Credit) {
+    /// A peer that said hello, and what it heard.
+    fn answered(addr: SocketAddr) -> (Peer, Heard) {
         let mut peer = Peer::greeted(addr);
         peer.say(&Frame::Hello(hello()));
-        match peer.hear() {
-            Heard::Frame(Frame::Welcome(w)) => (peer, w.initial_credit),
-            other => panic!("no welcome but {other:?}"),
+        let heard = peer.hear();
+        (peer, heard)
+    }
+
+    /// A peer with a link.
+    fn linked(addr: SocketAddr) -> (Peer, Credit) {
+        match Peer::answered(addr) {
+            (peer, Heard::Frame(Frame::Welcome(w))) => (peer, w.initial_credit),
+            (_, other) => panic!("no welcome but {other:?}"),
         }
     }
 
@@ -727,11 +733,9 @@ fn more_links_than_allowed_are_turned_away_with_a_reason() {
     let mut linked = Vec::new();
     let refused = loop {
         assert!(linked.len() < 20, "the cap is 20, and the pair has a link too");
-        let mut peer = Peer::greeted(pair.link);
-        peer.say(&Frame::Hello(hello()));
-        match peer.hear() {
-            Heard::Frame(Frame::Welcome(_)) => linked.push(peer),
-            other => break other,
+        match Peer::answered(pair.link) {
+            (peer, Heard::Frame(Frame::Welcome(_))) => linked.push(peer),
+            (_, other) => break other,
         }
     };
     assert!(linked.len() > 10, "{} links", linked.len());
@@ -741,13 +745,9 @@ fn more_links_than_allowed_are_turned_away_with_a_reason() {
     );
     healthy.goes_on();
     drop(linked);
-    eventually(HANG, "links are accepted again", || {
-        let mut peer = Peer::greeted(pair.link);
-        peer.say(&Frame::Hello(hello()));
-        match peer.hear() {
-            Heard::Frame(Frame::Welcome(_)) => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
+    eventually(HANG, "links are accepted again", || match Peer::answered(pair.link).1 {
+        Heard::Frame(Frame::Welcome(_)) => Ok(()),
+        other => Err(format!("{other:?}")),
     });
     healthy.finish(pair);
 }

@@ -6,31 +6,22 @@
 mod support;
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use support::pair::{Mode, Pair, Setup};
 use support::rng::{Rng, Sum};
-use support::service::{HANG, Service, connect, receive, receive_all, reset, round_trip, send_random};
+use support::service::{
+    HANG, Service, both_ways, connect, receive, receive_all, reset, round_trip, send_random, telling,
+};
 use support::{eventually, pause, sized};
 
 const MIB: u64 = 1 << 20;
 
 fn start(service: &Service) -> Pair {
     Setup::mode(service.addr, Mode::PerConnection).start()
-}
-
-/// The service's handler tells its outcome over a channel.
-fn telling<T: Send + 'static>(
-    handler: impl Fn(TcpStream) -> T + Send + Sync + 'static,
-) -> (Service, mpsc::Receiver<T>) {
-    let (tell, told) = mpsc::channel();
-    let service = Service::start(move |stream| {
-        let _ = tell.send(handler(stream));
-    });
-    (service, told)
 }
 
 /// Pipe ends that each sidecar has open, those included that it got from its parent.
@@ -91,14 +82,6 @@ fn pipes_are_closed(pair: &Pair) {
         open if open.iter().all(|n| *n == inherited) => Ok(()),
         open => Err(format!("{open:?}, {inherited} of them inherited")),
     });
-}
-
-/// Sends and receives `len` bytes at once; gives the sums of both.
-fn both_ways(stream: TcpStream, seed: u64, len: u64) -> (Sum, Sum) {
-    let mut reader = stream.try_clone().unwrap();
-    let heard = std::thread::spawn(move || receive(&mut reader, len).unwrap());
-    let said = send_random(&mut &stream, seed, len).unwrap();
-    (said, heard.join().unwrap())
 }
 
 fn carry_both_ways(mode: Mode, len: u64) -> Vec<usize> {

@@ -14,7 +14,7 @@ use socket2::SockRef;
 use support::pair::{Mode, Pair, Setup};
 use support::rng::{Rng, Sum};
 use support::service::{
-    HANG, Service, connect, connect_from, receive, receive_all, reset, round_trip, send_random,
+    HANG, Service, both_ways, connect, connect_from, receive_all, reset, round_trip, send_random, telling,
 };
 use support::{Port, eventually, sized};
 
@@ -44,17 +44,6 @@ in_every_mode!(
     a_service_that_is_down_gives_a_reset_and_no_hang,
     one_stream_over_a_long_path_keeps_its_speed,
 );
-
-/// The service's handler tells its outcome over a channel.
-fn telling<T: Send + 'static>(
-    handler: impl Fn(TcpStream) -> T + Send + Sync + 'static,
-) -> (Service, mpsc::Receiver<T>) {
-    let (tell, told) = mpsc::channel();
-    let service = Service::start(move |stream| {
-        let _ = tell.send(handler(stream));
-    });
-    (service, told)
-}
 
 fn start(service: &Service, mode: Mode) -> Pair {
     Setup::mode(service.addr, mode).start()
@@ -199,16 +188,9 @@ fn a_slow_service_gets_all_of_a_client_that_is_gone(mode: Mode) {
 
 fn bulk_both_ways_at_once_arrives_unchanged(mode: Mode) {
     let len = sized(64 * MIB, 1024 * MIB);
-    let both = move |stream: TcpStream, seed: u64| {
-        let mut reader = stream.try_clone().unwrap();
-        let heard = std::thread::spawn(move || receive(&mut reader, len).unwrap());
-        let said = send_random(&mut &stream, seed, len).unwrap();
-        let heard = heard.join().unwrap();
-        (said, heard)
-    };
-    let (service, told) = telling(move |stream| both(stream, 6));
+    let (service, told) = telling(move |stream| both_ways(stream, 6, len));
     let pair = start(&service, mode);
-    let (said, heard) = both(connect(pair.addr), 7);
+    let (said, heard) = both_ways(connect(pair.addr), 7, len);
     assert_eq!(heard.len, len);
     assert_eq!(told.recv_timeout(HANG * 10).unwrap(), (heard, said));
     pair.finish();

@@ -23,6 +23,7 @@ use super::args::Gap;
 use super::ledger::{Ledger, Shot};
 use super::noise;
 use super::rng::Rng;
+use super::threads::Threads;
 use crate::clock;
 use crate::stamp::Stamp;
 
@@ -60,38 +61,27 @@ pub struct Shape {
 #[derive(Debug)]
 pub struct Load {
     ledger: Arc<Mutex<Ledger>>,
-    stop: Arc<AtomicBool>,
-    threads: Vec<std::thread::JoinHandle<()>>,
+    _threads: Threads,
 }
 
 impl Load {
     /// Starts the pacing thread and the sending thread.
     pub fn start(shape: Shape) -> io::Result<Load> {
         let ledger = Arc::new(Mutex::new(Ledger::new(shape.services)));
-        let stop = Arc::new(AtomicBool::new(false));
         let due = Arc::new(Due::default());
-        let (d, s, sh) = (due.clone(), stop.clone(), shape.clone());
-        let pacer = std::thread::Builder::new().name("demo-pacer".into()).spawn(move || pace(&sh, &d, &s))?;
-        let (l, s) = (ledger.clone(), stop.clone());
-        let rt = super::runtime()?;
-        let sender = std::thread::Builder::new().name("demo-load".into()).spawn(move || {
-            LocalSet::new().block_on(&rt, send_all(shape, l, due, s));
+        let mut threads = Threads::default();
+        let (d, sh) = (due.clone(), shape.clone());
+        threads.spawn("demo-pacer", move |stop| pace(&sh, &d, stop))?;
+        let (l, rt) = (ledger.clone(), super::runtime()?);
+        threads.spawn("demo-load", move |stop| {
+            LocalSet::new().block_on(&rt, send_all(shape, l, due, stop));
         })?;
-        Ok(Load { ledger, stop, threads: vec![pacer, sender] })
+        Ok(Load { ledger, _threads: threads })
     }
 
     /// The counts so far.
     pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
         lock(&self.ledger)
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for t in self.threads.drain(..) {
-            let _ = t.join();
-        }
     }
 }
 
@@ -183,7 +173,7 @@ struct Sender {
     rng: RefCell<Rng>,
 }
 
-async fn send_all(shape: Shape, ledger: Arc<Mutex<Ledger>>, due: Arc<Due>, stop: Arc<AtomicBool>) {
+async fn send_all(shape: Shape, ledger: Arc<Mutex<Ledger>>, due: Arc<Due>, stop: &AtomicBool) {
     let rng = RefCell::new(Rng::new(shape.seed ^ 0x5eed));
     let workers = POOL_PER_SERVICE * shape.services;
     let sender = Rc::new(Sender { shape, ledger, rng });

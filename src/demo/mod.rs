@@ -27,6 +27,7 @@ pub mod report;
 pub mod rng;
 pub mod scene;
 pub mod service;
+pub mod threads;
 pub mod unattended;
 pub mod view;
 
@@ -132,7 +133,7 @@ async fn perform(args: Args, interactive: bool, mut notes: Vec<String>) -> io::R
     };
     let load = load::Load::start(shape)?;
     let noise = noise::Noise::start()?;
-    let _burn = noise::Burn::start(args.burn)?;
+    let _burn = noise::burn(args.burn)?;
     let stage = Stage {
         scene,
         log,

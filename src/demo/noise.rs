@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use rustix::thread::clock_nanosleep_absolute;
-use rustix::time::{ClockId, Timespec};
+use rustix::time::ClockId;
 
 use super::ledger::{self, Latency};
+use super::threads::Threads;
 use crate::clock;
 use crate::stamp::Stamp;
 
 /// Blocks this thread until `at`.
 pub fn sleep_until(at: Stamp) {
-    let ns = at.as_nanos();
-    let until = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ };
+    let until = clock::timespec(at);
     while clock_nanosleep_absolute(ClockId::Monotonic, &until) == Err(rustix::io::Errno::INTR) {}
 }
 
@@ -24,32 +24,21 @@ pub fn sleep_until(at: Stamp) {
 #[derive(Debug)]
 pub struct Noise {
     late_us: Arc<Mutex<Histogram<u64>>>,
-    stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    _ticker: Threads,
 }
 
 impl Noise {
     /// Starts the ticker thread.
     pub fn start() -> io::Result<Noise> {
         let late_us = Arc::new(Mutex::new(ledger::histogram()));
-        let stop = Arc::new(AtomicBool::new(false));
-        let (l, s) = (late_us.clone(), stop.clone());
-        let thread = std::thread::Builder::new().name("demo-noise".into()).spawn(move || tick(&l, &s))?;
-        Ok(Noise { late_us, stop, thread: Some(thread) })
+        let (mut ticker, l) = (Threads::default(), late_us.clone());
+        ticker.spawn("demo-noise", move |stop| tick(&l, stop))?;
+        Ok(Noise { late_us, _ticker: ticker })
     }
 
     /// Lateness so far, ms.
     pub fn lateness(&self) -> Latency {
         ledger::latency(&self.late_us.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Drop for Noise {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(t) = self.thread.take() {
-            let _ = t.join();
-        }
     }
 }
 
@@ -62,38 +51,17 @@ fn tick(late_us: &Mutex<Histogram<u64>>, stop: &AtomicBool) {
     }
 }
 
-/// Threads that do nothing but use the processor; they end when dropped.
-#[derive(Debug)]
-pub struct Burn {
-    stop: Arc<AtomicBool>,
-    threads: Vec<std::thread::JoinHandle<()>>,
-}
-
-impl Burn {
-    /// Starts `n` of them.
-    pub fn start(n: u16) -> io::Result<Burn> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let burn = |stop: Arc<AtomicBool>| {
+/// Threads that do nothing but use the processor, `n` of them.
+pub fn burn(n: u16) -> io::Result<Threads> {
+    let mut threads = Threads::default();
+    for _ in 0..n {
+        threads.spawn("demo-burn", |stop| {
             while !stop.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }
-        };
-        let one = |_| {
-            let stop = stop.clone();
-            std::thread::Builder::new().name("demo-burn".into()).spawn(move || burn(stop))
-        };
-        let threads = (0..n).map(one).collect::<io::Result<_>>()?;
-        Ok(Burn { stop, threads })
+        })?;
     }
-}
-
-impl Drop for Burn {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for t in self.threads.drain(..) {
-            let _ = t.join();
-        }
-    }
+    Ok(threads)
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use crate::verdict::Vouch;
 pub const FAST: Duration = Duration::from_millis(5);
 /// While questions were asked lately: a process that is stopped between two of them is seen before the next one.
 const LATELY: Duration = Duration::from_millis(20);
+/// An answer is of late for this long.
+pub const LATELY_WITHIN: Duration = Duration::from_secs(1);
 /// While nothing is asked.
 pub const SLOW: Duration = Duration::from_millis(100);
 /// A trouble or a question of old: it will be seen in time all the same.
@@ -40,7 +42,7 @@ pub struct Situation {
     pub conns: usize,
     /// The owner of the listener is being searched.
     pub searching: bool,
-    /// Something was answered within the last second.
+    /// Something was answered within [`LATELY_WITHIN`].
     pub lately: bool,
 }
 

@@ -15,7 +15,7 @@ use super::listener::{ListenerWatch, reachable};
 use super::probe::Probe;
 use super::process::ProcessWatch;
 use super::reads::{ReadSample, ReadTracker};
-use super::schedule::{FAST, Schedule, Situation};
+use super::schedule::{FAST, LATELY_WITHIN, Schedule, Situation};
 use super::stats::{Asked, Question, ServiceStats, Walk};
 use crate::config::checked::Service;
 use crate::stamp::Stamp;
@@ -134,7 +134,7 @@ impl ServiceWatch {
         self.schedule.next_due(self.stats.oldest_since(), self.stats.has_ended()).max(now)
     }
 
-    /// Looks at the service; `Some` if the vouch changed. 5-50 us, up to 2 ms while the owner is being searched in /proc.
+    /// Looks at the service; `Some` if the vouch changed. 5-50 us.
     pub fn sample(&mut self, now: Stamp) -> Option<Vouch> {
         let due = self.schedule.next_due(self.stats.oldest_since(), self.stats.has_ended());
         let late = if due == Stamp::ZERO { Duration::ZERO } else { now.since(due) };
@@ -271,7 +271,7 @@ impl ServiceWatch {
             oldest,
             conns: self.walk.conns,
             searching: self.process.searching(),
-            lately: now.since(self.stats.last_progress()) < Duration::from_secs(1),
+            lately: now.since(self.stats.last_progress()) < LATELY_WITHIN,
         };
         self.schedule.looked(now, ended, situation);
         if self.walk.unanswered == 0 && !self.stats.sleep() {

@@ -57,7 +57,6 @@ pub struct Dialled {
 pub fn tune_link(io: &TcpStream) {
     let s = SockRef::from(io);
     let _ = io.set_nodelay(true);
-    tune_loopback(&s, io.peer_addr());
     let _ = s.set_tcp_notsent_lowat(16 * 1024);
     let _ = s.set_tcp_user_timeout(Some(Duration::from_secs(15)));
     tune_keepalive(&s);
@@ -66,16 +65,14 @@ pub fn tune_link(io: &TcpStream) {
 /// Options of an application socket.
 pub fn tune_app(io: &TcpStream) {
     let _ = io.set_nodelay(true);
-    let s = SockRef::from(io);
-    tune_loopback(&s, io.peer_addr());
-    tune_keepalive(&s);
+    tune_keepalive(&SockRef::from(io));
 }
 
 /// A path within the machine loses nothing: the timers with which bbr paces each send, where that is the system's
 /// choice, are two thirds of the CPU time of bulk data and bring nothing. On a network the system's choice stands.
-/// Best called before the socket connects: once begun, pacing never stops quite.
-pub fn tune_loopback(s: &SockRef<'_>, peer: io::Result<SocketAddr>) {
-    if peer.is_ok_and(|p| p.ip().to_canonical().is_loopback()) {
+/// Best called before the socket connects: once begun, pacing never stops quite. What a listener accepts inherits it.
+pub fn tune_loopback(s: &SockRef<'_>, peer: SocketAddr) {
+    if peer.ip().to_canonical().is_loopback() {
         // Every kernel has it and lets everybody choose it.
         let _ = s.set_tcp_congestion(b"reno");
     }
@@ -112,9 +109,10 @@ pub async fn dial(
     }
 }
 
-async fn connect_to(to: SocketAddr) -> io::Result<TcpStream> {
+/// A connection on its way, tuned before it begins.
+pub async fn connect_to(to: SocketAddr) -> io::Result<TcpStream> {
     let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    tune_loopback(&SockRef::from(&socket), Ok(to));
+    tune_loopback(&SockRef::from(&socket), to);
     socket.connect(to).await
 }
 

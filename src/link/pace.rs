@@ -27,7 +27,7 @@ pub struct PaceParams {
 pub struct Pace {
     params: PaceParams,
     last_bytes: Option<Stamp>,
-    used: Stamp,
+    born: Stamp,
     client_spoke: Option<Stamp>,
     written: Stamp,
     promise: Duration,
@@ -40,7 +40,7 @@ impl Pace {
         Pace {
             params,
             last_bytes: None,
-            used: now,
+            born: now,
             client_spoke: None,
             written: now,
             promise: Duration::ZERO,
@@ -56,7 +56,6 @@ impl Pace {
     /// Bytes passed. `from_client`: towards the service.
     pub fn bytes(&mut self, now: Stamp, from_client: bool) {
         self.last_bytes = Some(now);
-        self.used = now;
         self.client_spoke = from_client.then_some(now);
     }
 
@@ -67,7 +66,7 @@ impl Pace {
 
     /// When bytes last passed, or since when the link is there.
     pub fn used(&self) -> Stamp {
-        self.used
+        self.last_bytes.unwrap_or(self.born)
     }
 
     /// True while the link is active.

@@ -13,7 +13,7 @@ use super::outq::MAX_SLICES;
 use super::stream::Stream;
 use crate::clock;
 use crate::stamp::Stamp;
-use crate::wire::{BEAT_WIRE_LEN, Frame, HEADER_LEN, ResetReason};
+use crate::wire::{BEAT_WIRE_LEN, Frame, HEADER_LEN, Kind, ResetReason};
 use crate::worker::pool::BLOCK;
 use crate::worker::{Dir, Outlet};
 
@@ -127,7 +127,7 @@ impl Link {
         }
         let now = now.unwrap_or_else(clock::now);
         let beat = self.make_beat(now, self.new_data.replace(false)).encode();
-        self.count(Dir::Out, crate::wire::Kind::Beat, beat.len());
+        self.count(Dir::Out, Kind::Beat, beat.len());
         self.want_beat.set(false);
         let mut out = self.out.borrow_mut();
         match self.splice.borrow_mut().head() {
@@ -209,7 +209,7 @@ impl Link {
 
     /// Data was queued. It leaves with the next batch, at the latest the one of [`Link::queued_some`].
     pub(super) fn sent_data(&self, now: Stamp, n: usize) {
-        self.count(Dir::Out, crate::wire::Kind::Data, n + crate::wire::HEADER_LEN);
+        self.count(Dir::Out, Kind::Data, n + HEADER_LEN);
         let sent = &self.w.counters.payload[Dir::Out as usize];
         sent.set(sent.get() + n as u64);
         self.pace.borrow_mut().bytes(now, self.conf.dialer);

@@ -40,8 +40,7 @@ impl Timed for Link {
             j.own_stall(from, to);
         }
         if to.since(from) > std::time::Duration::from_millis(100) {
-            self.want_beat.set(true);
-            self.wake();
+            self.beat_now();
         }
     }
 }

@@ -27,8 +27,7 @@ pub fn listen(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
     if addr.is_ipv6() {
         s.set_only_v6(false)?;
     }
-    // What it accepts there inherits it.
-    tune_loopback(&SockRef::from(&s), Ok(addr));
+    tune_loopback(&SockRef::from(&s), addr);
     s.set_nonblocking(true)?;
     s.bind(&addr.into())?;
     s.listen(BACKLOG)?;
@@ -76,10 +75,14 @@ pub async fn accept_loop(
     mut take: impl FnMut(TcpStream, SocketAddr),
 ) {
     let mut complained = false;
+    let inherits = listener.local_addr().is_ok_and(|a| a.ip().to_canonical().is_loopback());
     loop {
         match listener.accept().await {
             Ok((io, from)) => {
                 complained = false;
+                if !inherits {
+                    tune_loopback(&SockRef::from(&io), from);
+                }
                 take(io, from);
             }
             Err(e) if is_of_one_connection(&e) => {}

@@ -520,7 +520,7 @@ async fn carry(link: Rc<Link>, stream: Rc<Stream>, inbound: Arc<Inbound>, accept
 
 async fn connect(w: &Rc<Worker>, service: SocketAddr) -> io::Result<TcpStream> {
     let socket = if service.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    tune_loopback(&SockRef::from(&socket), Ok(service));
+    tune_loopback(&SockRef::from(&socket), service);
     if service.ip().is_loopback() && service.is_ipv4() {
         // The port is chosen at connect, so that 28 000 ports serve each destination, not all of them together.
         crate::sys::tcp::bind_no_port(&socket)?;

@@ -13,7 +13,7 @@ use super::plain;
 use super::quota::Permit;
 use crate::clock;
 use crate::link::Ended;
-use crate::link::handshake::tune_app;
+use crate::link::handshake::{connect_to, tune_app};
 use crate::metrics::{CloseReason, Direction, Metrics, RejectReason};
 use crate::upstream::dial::{self, Purpose};
 use crate::upstream::facts::{Mode, PlainResult};
@@ -123,7 +123,7 @@ pub(super) fn reason(ended: Ended) -> CloseReason {
 async fn direct(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attempt {
     let wait = hub.ups[key.up].params.connect_timeout;
     let to = hub.shared(key).address;
-    let got = hub.w.timeout(wait, TcpStream::connect(to)).await;
+    let got = hub.w.timeout(wait, connect_to(to)).await;
     let service = match got {
         Ok(Ok(s)) => s,
         Ok(Err(e)) => {

@@ -8,11 +8,12 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::clock;
 use crate::stamp::Stamp;
 
 /// See the module.
@@ -44,9 +45,8 @@ impl Alarm {
     pub fn set(&self, at: Stamp) {
         self.set.set(at);
         // Zero would switch it off: a stamp in the past goes off at once, and so does the first nanosecond.
-        let ns = if at == Stamp::NEVER { 0 } else { at.as_nanos().max(1) };
-        let it_value = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ };
-        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
+        let value = if at == Stamp::NEVER { Stamp::ZERO } else { at.max(Stamp::from_nanos(1)) };
+        let once = Itimerspec { it_interval: clock::timespec(Stamp::ZERO), it_value: clock::timespec(value) };
         // Setting also forgets that it went off before, so nobody has to read it.
         let done = timerfd_settime(self.fd.get_ref(), TimerfdTimerFlags::ABSTIME, &once);
         debug_assert!(done.is_ok(), "{done:?}");
@@ -63,7 +63,7 @@ impl Alarm {
 }
 
 /// Deadlines of many are met together, on a grid of this width, so that they share a wake-up.
-pub const GRID: Duration = Duration::from_millis(1);
+const GRID: Duration = Duration::from_millis(1);
 
 /// The next point of the grid at or after `at`.
 pub fn on_grid(at: Stamp) -> Stamp {
@@ -74,7 +74,6 @@ pub fn on_grid(at: Stamp) -> Stamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock;
 
     #[tokio::test]
     async fn it_goes_off_at_its_time_and_can_be_set_again() {

@@ -207,9 +207,9 @@ impl Hub {
         loop {
             let now = clock::now();
             for (key, slot) in &*self.slots.borrow() {
-                if slot.main.is_some() && self.shared(*key).state() == State::Active {
+                let shared = self.shared(*key);
+                if slot.main.is_some() && shared.state() == State::Active {
                     // The one that holds the short promise stays until another link has carried something.
-                    let shared = self.shared(*key);
                     let over =
                         |l: &&Rc<Link>| now.since(l.used()) > IDLE_CLOSE && !shared.alone_on_duty(l.id);
                     slot.idle().iter().filter(over).for_each(|l| l.close(Lost::Cut));

@@ -55,13 +55,8 @@ impl Wheel {
     }
 
     /// How many there are, waiting or not.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
-    }
-
-    /// Nobody is there.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// It waits no more.

@@ -2,8 +2,8 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -129,4 +129,23 @@ pub(crate) fn round_trip(stream: &mut TcpStream, rng: &mut Rng) -> io::Result<()
     } else {
         Err(io::Error::other("another answer than the question"))
     }
+}
+
+/// A service whose handler tells its outcome over a channel.
+pub(crate) fn telling<T: Send + 'static>(
+    handler: impl Fn(TcpStream) -> T + Send + Sync + 'static,
+) -> (Service, mpsc::Receiver<T>) {
+    let (tell, told) = mpsc::channel();
+    let service = Service::start(move |stream| {
+        let _ = tell.send(handler(stream));
+    });
+    (service, told)
+}
+
+/// Sends and receives `len` bytes at once; gives the sums of both.
+pub(crate) fn both_ways(stream: TcpStream, seed: u64, len: u64) -> (Sum, Sum) {
+    let mut reader = stream.try_clone().expect("another handle");
+    let heard = std::thread::spawn(move || receive(&mut reader, len).expect("all bytes come"));
+    let said = send_random(&mut &stream, seed, len).expect("all bytes go");
+    (said, heard.join().expect("the reader ends"))
 }

@@ -72,11 +72,9 @@ impl LinkJudge {
 
     pub(super) fn arrived(&mut self, at: Stamp, promise: Option<Duration>) {
         let late = at.since(self.hearing.deadline());
-        if late.is_zero() {
-            self.hearing.heard(at, promise);
-        } else {
-            let peak = self.hearing.peak(at);
-            self.hearing.heard(at, promise);
+        let before = (!late.is_zero()).then(|| self.hearing.peak(at));
+        self.hearing.heard(at, promise);
+        if let Some(peak) = before {
             let learned = self.hearing.peak(at) > peak;
             self.silence_ended(at, late, learned);
         }
