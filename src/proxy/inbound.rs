@@ -1,7 +1,7 @@
 //! Links of other sidecars, and their streams to the local service.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::{Rc, Weak};
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::sync::Notify;
 
 use super::meter::ServiceMeter;
 use super::quota::{Permit, Quota};
+use super::strangers::Strangers;
 use crate::clock;
 use crate::detector::Output;
 use crate::evidence::ServiceStats;
@@ -32,11 +32,6 @@ use crate::worker::Worker;
 /// Idle promise per link, so that a process sends at most 5 000 idle beats a second to all its observers: they leave at
 /// 0.8 of the promise (detection.md section 7).
 const PROMISE_PER_LINK: Duration = Duration::from_micros(250);
-/// Connections of one worker without a hello at once, from which on the slow ones give way; and of all, the oldest.
-const STRANGERS: usize = 256;
-const STRANGERS_MAX: usize = 4096;
-/// A peer that is slower than this with its hello is slow.
-const STRANGER_GRACE: Duration = Duration::from_millis(500);
 /// Least promise a peer may ask for, ms.
 const FASTEST_MS: u16 = 5;
 /// The service is dialled from here, so that rules which trust 127.0.0.1 do not trust the network (link.md, Trust).
@@ -135,14 +130,24 @@ impl Groups {
     }
 }
 
+/// A peer that said hello and may have its link.
+struct Guest {
+    io: TcpStream,
+    hello: Hello,
+    /// Bytes behind the hello.
+    rest: Vec<u8>,
+    /// Which inbound it wants.
+    index: usize,
+    permit: Permit,
+}
+
 /// One worker's acceptor of links.
 pub struct Acceptor {
     w: Rc<Worker>,
     common: Arc<Common>,
     inbounds: Vec<Arc<Inbound>>,
     links: RefCell<HashMap<u64, (Weak<Link>, usize)>>,
-    /// Connections that have not said hello, oldest first.
-    strangers: RefCell<VecDeque<(Stamp, Rc<Notify>)>>,
+    strangers: Strangers,
     /// When the last complaint about a peer was logged, and how many were not since.
     complained: Cell<(Stamp, u64)>,
 }
@@ -155,7 +160,7 @@ impl Acceptor {
             common,
             inbounds,
             links: RefCell::default(),
-            strangers: RefCell::default(),
+            strangers: Strangers::default(),
             complained: Cell::default(),
         })
     }
@@ -163,8 +168,9 @@ impl Acceptor {
     /// Takes one connection on the link port that serves `served` (indexes of inbounds).
     pub async fn serve(self: Rc<Self>, io: TcpStream, from: SocketAddr, served: Arc<Vec<usize>>) {
         // Boxed: the room that it needs for a moment is not the link's as long as it lives.
-        match Box::pin(self.stranger(io, from, &served)).await {
-            Ok((io, hello, rest, index, permit)) => self.run(io, hello, rest, index, permit).await,
+        let handshake = self.strangers.admit(clock::now(), self.handshake(io, from, &served));
+        match Box::pin(handshake).await.unwrap_or(Err(DialError::NoWelcome)) {
+            Ok(guest) => self.run(guest).await,
             Err(e) => {
                 self.common.metrics.handshake(Direction::In, result_of(&e));
                 tracing::debug!(peer = %from, error = %e, "no link");
@@ -182,42 +188,12 @@ impl Acceptor {
         tracing::warn!(peer, reason, unsaid, "link closed: the peer broke the protocol");
     }
 
-    /// A handshake. Where many wait for theirs the oldest gives way: honest peers need milliseconds, so one that has waited
-    /// for long is hardly ever one of them.
-    async fn stranger(
-        &self,
-        io: TcpStream,
-        from: SocketAddr,
-        served: &[usize],
-    ) -> Result<(TcpStream, Hello, Vec<u8>, usize, Permit), DialError> {
-        let gives_way = Rc::new(Notify::new());
-        self.make_room(clock::now(), gives_way.clone());
-        let got = tokio::select! {
-            biased;
-            got = self.handshake(io, from, served) => got,
-            () = gives_way.notified() => Err(DialError::NoWelcome),
-        };
-        self.strangers.borrow_mut().retain(|(_, s)| !Rc::ptr_eq(s, &gives_way));
-        got
-    }
-
-    fn make_room(&self, now: Stamp, gives_way: Rc<Notify>) {
-        let mut all = self.strangers.borrow_mut();
-        let many = all.len() >= STRANGERS;
-        let slow = all.front().is_some_and(|(since, _)| now.since(*since) > STRANGER_GRACE);
-        if (many && slow) || all.len() >= STRANGERS_MAX {
-            // It is told before it may end by itself.
-            all.pop_front().iter().for_each(|(_, oldest)| oldest.notify_one());
-        }
-        all.push_back((now, gives_way));
-    }
-
     async fn handshake(
         &self,
         mut io: TcpStream,
         from: SocketAddr,
         served: &[usize],
-    ) -> Result<(TcpStream, Hello, Vec<u8>, usize, Permit), DialError> {
+    ) -> Result<Guest, DialError> {
         let (hello, rest) = handshake::accept(&self.w, &mut io, self.common.hello_timeout).await?;
         let quota = &self.common.link_quota;
         let checked = self.check(&hello, from.ip(), served).and_then(|index| {
@@ -225,7 +201,7 @@ impl Acceptor {
             quota.take().map(|permit| (index, permit)).ok_or_else(|| (RefuseCode::TooMany, full()))
         });
         match checked {
-            Ok((index, permit)) => Ok((io, hello, rest, index, permit)),
+            Ok((index, permit)) => Ok(Guest { io, hello, rest, index, permit }),
             Err((code, text)) => {
                 // The peer may be gone already; the reason is for it alone.
                 let _ = handshake::refuse(&self.w, &mut io, code, &text).await;
@@ -253,14 +229,8 @@ impl Acceptor {
         Ok(index)
     }
 
-    async fn run(
-        self: Rc<Self>,
-        mut io: TcpStream,
-        hello: Hello,
-        rest: Vec<u8>,
-        index: usize,
-        permit: Permit,
-    ) {
+    async fn run(self: Rc<Self>, guest: Guest) {
+        let Guest { mut io, hello, rest, index, permit } = guest;
         let c = &self.common;
         let one_stream = hello.features & FEATURE_ONE_STREAM != 0;
         let (pace, side) = self.side(&hello, index);

@@ -7,3 +7,4 @@ pub mod meter;
 pub mod outbound;
 pub mod plain;
 pub mod quota;
+pub mod strangers;
