@@ -6,10 +6,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use socket2::{SockRef, TcpKeepalive};
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
+use super::tune::{tune_link, tune_loopback};
 use crate::wire::{
     Decoder, Event, Frame, GREETING_LEN, Hello, Limits, RefuseCode, VERSION, Welcome, WireError, greeting,
     parse_greeting,
@@ -50,38 +51,6 @@ pub struct Dialled {
     pub welcome: Welcome,
     /// Bytes behind it.
     pub rest: Vec<u8>,
-}
-
-/// Options of a link socket. TCP_USER_TIMEOUT is safe here because the reader of a link always drains (ecosystem.md
-/// section 4); application sockets never get it.
-pub fn tune_link(io: &TcpStream) {
-    let s = SockRef::from(io);
-    let _ = io.set_nodelay(true);
-    let _ = s.set_tcp_notsent_lowat(16 * 1024);
-    let _ = s.set_tcp_user_timeout(Some(Duration::from_secs(15)));
-    tune_keepalive(&s);
-}
-
-/// Options of an application socket.
-pub fn tune_app(io: &TcpStream) {
-    let _ = io.set_nodelay(true);
-    tune_keepalive(&SockRef::from(io));
-}
-
-/// A path within the machine loses nothing: the timers with which bbr paces each send, where that is the system's
-/// choice, are two thirds of the CPU time of bulk data and bring nothing. On a network the system's choice stands.
-/// Best called before the socket connects: once begun, pacing never stops quite. What a listener accepts inherits it.
-pub fn tune_loopback(s: &SockRef<'_>, peer: SocketAddr) {
-    if peer.ip().to_canonical().is_loopback() {
-        // Every kernel has it and lets everybody choose it.
-        let _ = s.set_tcp_congestion(b"reno");
-    }
-}
-
-fn tune_keepalive(s: &SockRef<'_>) {
-    let ka = TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10));
-    // Only a backstop: a kernel that refuses it loses nothing else.
-    let _ = s.set_tcp_keepalive(&ka);
 }
 
 /// Dials a sidecar. `connect`: for the TCP handshake; `speak`: for greeting and welcome; `accepted` is called between.

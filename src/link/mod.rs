@@ -21,6 +21,7 @@ mod socket;
 mod splice;
 pub mod stream;
 pub mod timer;
+pub mod tune;
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::clock;
-use crate::link::handshake::tune_loopback;
+use crate::link::tune::{tune_listener, tune_loopback};
 use crate::worker::Worker;
 
 /// Waiting connections the kernel keeps.
@@ -20,14 +20,14 @@ const BACKLOG: i32 = 4096;
 /// A worker hands a connection on when it has this many more than the least loaded one.
 const IMBALANCE: usize = 2;
 
-/// A listening socket. IPv6 wildcards take IPv4 too.
+/// A listening socket; what it accepts has the options of an application's socket. IPv6 wildcards take IPv4 too.
 pub fn listen(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
     let s = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     s.set_reuse_address(true)?;
     if addr.is_ipv6() {
         s.set_only_v6(false)?;
     }
-    tune_loopback(&SockRef::from(&s), addr);
+    tune_listener(&SockRef::from(&s), addr);
     s.set_nonblocking(true)?;
     s.bind(&addr.into())?;
     s.listen(BACKLOG)?;
@@ -120,6 +120,18 @@ mod tests {
         assert!((4..=5).contains(&on_one), "{on_one}");
         drop(held);
         assert_eq!(loads.0.iter().map(|n| n.load(Relaxed)).sum::<usize>(), 0);
+    }
+
+    #[test]
+    fn what_is_accepted_has_the_options_of_an_application() {
+        let l = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        l.set_nonblocking(false).unwrap();
+        let _client = std::net::TcpStream::connect(l.local_addr().unwrap()).unwrap();
+        let (io, _) = l.accept().unwrap();
+        let s = SockRef::from(&io);
+        assert!(s.tcp_nodelay().unwrap() && s.keepalive().unwrap());
+        assert_eq!(s.tcp_keepalive_time().unwrap(), Duration::from_secs(30));
+        assert_eq!(s.tcp_congestion().unwrap()[..4], *b"reno");
     }
 
     #[test]

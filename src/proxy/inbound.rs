@@ -19,8 +19,9 @@ use crate::clock;
 use crate::detector::Output;
 use crate::evidence::ServiceStats;
 use crate::link::driver::Peer;
-use crate::link::handshake::{self, DialError, tune_app, tune_loopback};
+use crate::link::handshake::{self, DialError};
 use crate::link::pace::{OFF_DUTY, PaceParams};
+use crate::link::tune::{tune_loopback, tune_service};
 use crate::link::{BeatFacts, Link, LinkConf, Lost, Side, Stream};
 use crate::metrics::{CloseReason, Direction, Handshake, InboundMetrics, LinkError, Metrics};
 use crate::stamp::Stamp;
@@ -478,7 +479,7 @@ async fn carry(link: Rc<Link>, stream: Rc<Stream>, inbound: Arc<Inbound>, accept
             return counted.close(CloseReason::OpenFailed);
         }
     };
-    tune_app(&io);
+    tune_service(&io, inbound.params.service);
     if let Ok(local) = io.local_addr() {
         stream.set_meter(Box::new(ServiceMeter(inbound.stats.conn_opened(local))));
     }

@@ -13,7 +13,8 @@ use super::plain;
 use super::quota::Permit;
 use crate::clock;
 use crate::link::Ended;
-use crate::link::handshake::{connect_to, tune_app};
+use crate::link::handshake::connect_to;
+use crate::link::tune::tune_service;
 use crate::metrics::{CloseReason, Direction, Metrics, RejectReason};
 use crate::upstream::dial::{self, Purpose};
 use crate::upstream::facts::{Mode, PlainResult};
@@ -45,7 +46,6 @@ enum Attempt {
 /// Serves one connection.
 pub async fn serve(hub: Rc<Hub>, metrics: std::sync::Arc<Metrics>, conn: Accepted) {
     let Accepted { mut io, up, load, permit } = conn;
-    tune_app(&io);
     let counted = hub.metrics[up].connections.open();
     let _stream = metrics.stream_open(Direction::Out);
     let mut first = Vec::new();
@@ -137,7 +137,7 @@ async fn direct(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attem
             return Attempt::Unserved(io, first);
         }
     };
-    tune_app(&service);
+    tune_service(&service, to);
     hub.tell(key, clock::now(), News::Plain(PlainResult::Ok));
     let (ended, _) = plain::relay(hub.w.pool.clone(), io, service, &first, |_| {}).await;
     Attempt::Served(match ended {
