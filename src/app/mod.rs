@@ -51,6 +51,7 @@ pub type SetLevel = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 /// Runs the sidecar until it is told to stop.
 pub fn run(config: Config, set_level: SetLevel) -> Result<(), RunError> {
     raise_file_limit(&config);
+    keep_code();
     let seed = random_seed()?;
     let metrics = Metrics::new(BuildInfo::current());
     let events = EventLog::new();
@@ -111,6 +112,15 @@ fn random_seed() -> io::Result<u64> {
     let mut b = [0u8; 8];
     rustix::rand::getrandom(&mut b[..], rustix::rand::GetRandomFlags::empty())?;
     Ok(u64::from_ne_bytes(b))
+}
+
+/// Code that runs seldom is needed when somebody has died.
+fn keep_code() {
+    match crate::sys::memory::keep_code() {
+        Ok(bytes) => tracing::debug!(bytes, "the program's code is locked in memory"),
+        Err(e) => tracing::info!(error = %e,
+            "the program's code may be paged out, and beats may wait for the disk: raise the limit of locked memory (ulimit -l)"),
+    }
 }
 
 /// Two descriptors per connection, and some for links, logs and /proc.

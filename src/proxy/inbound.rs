@@ -440,7 +440,6 @@ impl Side for InboundSide {
             utility: s.utility(),
             in_flight: s.in_flight(),
             oldest_ms: crate::link::beats::millis16(s.oldest_unanswered(now)),
-            load: 0,
         }
     }
 

@@ -391,6 +391,13 @@ impl Hub {
         here.unwrap_or(Stamp::ZERO).max(self.shared(key).heard_elsewhere(self.w.index))
     }
 
+    /// The longest lateness that any link to the node has learned: a new one need not pay for it again.
+    pub(super) fn peak(&self, key: Key, now: Stamp) -> Duration {
+        let half_life = self.ups[key.up].params.detector.half_life;
+        let live = self.links(key).iter().filter_map(|l| l.with_judge(|j| j.peak(now))).max();
+        live.unwrap_or_default().max(self.shared(key).peak(now, half_life))
+    }
+
     /// All live links to an endpoint on this worker.
     pub(super) fn links(&self, key: Key) -> Vec<Rc<Link>> {
         self.slots

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::balance::{Enforce, View};
 use super::facts::{Facets, LinkPolicy, Mode};
 use crate::detector;
-use crate::stamp::Stamp;
+use crate::stamp::{Stamp, nanos};
 use crate::verdict::{Cause, State, Vouch};
 
 /// Name in configuration and reports.
@@ -102,6 +102,8 @@ pub struct Shared {
     used_at: AtomicU64,
     /// Application connections on it.
     pub connections: AtomicUsize,
+    /// The longest lateness that a link which has ended had learned, ns, and when it was asked, ns.
+    peak: [AtomicU64; 2],
     report: Mutex<Report>,
 }
 
@@ -209,8 +211,28 @@ impl Shared {
             mru: AtomicU64::new(0),
             used_at: AtomicU64::new(0),
             connections: AtomicUsize::new(0),
+            peak: [const { AtomicU64::new(0) }; 2],
             report: Mutex::default(),
         }
+    }
+
+    /// A link that had learned this lateness ended: what is learned is the node's. Two that end at the same instant may
+    /// mix their numbers: harmless.
+    pub fn keep_peak(&self, now: Stamp, peak: Duration, half_life: Duration) {
+        if peak > self.peak(now, half_life) {
+            self.peak[0].store(nanos(peak), Relaxed);
+            self.peak[1].store(now.as_nanos(), Relaxed);
+        }
+    }
+
+    /// What was kept, faded to `now`.
+    pub fn peak(&self, now: Stamp, half_life: Duration) -> Duration {
+        let late = Duration::from_nanos(self.peak[0].load(Relaxed));
+        if late.is_zero() {
+            return late;
+        }
+        let passed = now.since(Stamp::from_nanos(self.peak[1].load(Relaxed)));
+        late.mul_f64((-passed.as_secs_f64() / half_life.as_secs_f64().max(1e-9)).exp2())
     }
 
     /// State as last published.

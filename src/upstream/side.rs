@@ -117,6 +117,9 @@ impl Side for OutboundSide {
 
     fn lost(&self, link: &Rc<Link>, now: Stamp, how: &Lost) {
         let Some(hub) = self.hub.upgrade() else { return };
+        if let Some(peak) = link.with_judge(|j| j.peak(now)) {
+            self.shared.keep_peak(now, peak, hub.ups[self.key.up].params.detector.half_life);
+        }
         hub.remove_link(self.key, link.id);
         let how = match how {
             Lost::Fin => LinkLost::Fin,

@@ -193,7 +193,7 @@ fn absurd_beats_change_nothing() {
             promise_ms: 1500,
             utility: u32::MAX,
             in_flight: u16::MAX,
-            load: 255,
+            late_ms: 255,
             ..Beat::default()
         },
     ];
