@@ -25,6 +25,8 @@ const SLOW_START: Duration = Duration::from_secs(10);
 const SLOW_START_FROM: f64 = 0.1;
 /// Backpressure is fresh for this long after its last sign.
 const SATURATED_FOR: Duration = Duration::from_secs(1);
+/// How often it is asked anew whether everything is still silent.
+pub const ISOLATION_CHECK: Duration = Duration::from_millis(20);
 /// A fresh link to a node that is not ACTIVE is asked in rounds, this far apart.
 const PROBE_AGAIN: Duration = Duration::from_millis(100);
 
@@ -192,9 +194,11 @@ impl Endpoint {
         self.schedule(now);
     }
 
-    /// Too many endpoints fell silent together: the fault is ours (see [`super::isolation`]).
-    pub fn self_isolated(&mut self) {
-        self.link.self_isolated();
+    /// Whether so many endpoints fell silent together that the fault is ours (see [`super::isolation`]). To be told
+    /// before the judge of a link fails it, and each [`ISOLATION_CHECK`] while [`Endpoint::asks_isolation`].
+    pub fn isolation(&mut self, now: Stamp, isolated: bool) {
+        self.link.isolation(now, isolated);
+        self.schedule(now);
     }
 
     // === time ===
@@ -267,6 +271,21 @@ impl Endpoint {
     /// Service's half.
     pub fn service_score(&self, now: Stamp) -> f64 {
         self.service.score(now)
+    }
+
+    /// Whether FAILED is held back because everything is silent.
+    pub fn is_held(&self) -> bool {
+        self.link.is_held()
+    }
+
+    /// Whether [`Endpoint::isolation`] is to be told again within [`ISOLATION_CHECK`].
+    pub fn asks_isolation(&self, now: Stamp) -> bool {
+        self.link.asks_isolation(now)
+    }
+
+    /// Since when all links are silent past their deadlines, if they are.
+    pub fn silent_since(&self) -> Option<Stamp> {
+        self.link.silent_since()
     }
 
     /// Latest vouch.

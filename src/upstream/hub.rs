@@ -12,7 +12,7 @@ use super::balance::{Balance, View};
 use super::dial::{self, Dialer};
 use super::facts::{LinkLost, LinkPolicy, Mode, PlainResult};
 use super::owner::Owner;
-use super::registry::{Shared, Upstream};
+use super::registry::{Shared, Upstreams};
 use crate::admin::events::EventLog;
 use crate::clock;
 use crate::detector::Output;
@@ -145,7 +145,7 @@ pub struct Hub {
     /// The worker.
     pub w: Rc<Worker>,
     /// All upstreams.
-    pub ups: Arc<Vec<Upstream>>,
+    pub ups: Arc<Upstreams>,
     /// How links are dialled.
     pub dialer: Dialer,
     /// Metrics per upstream.
@@ -164,7 +164,7 @@ impl Hub {
     /// A hub; `post` reaches every worker by index.
     pub fn new(
         w: Rc<Worker>,
-        ups: Arc<Vec<Upstream>>,
+        ups: Arc<Upstreams>,
         dialer: Dialer,
         metrics: Vec<Arc<UpstreamMetrics>>,
         process: Arc<Metrics>,

@@ -12,6 +12,8 @@ pub mod endpoint;
 pub mod facts;
 pub mod hub;
 pub mod isolation;
+#[cfg(test)]
+mod isolation_tests;
 pub mod link_side;
 pub mod owner;
 pub mod redial;

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 
 use super::balance::View;
 use super::dial::{self, Purpose};
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, ISOLATION_CHECK};
 use super::facts::{DialResult, EndpointOutput, EndpointParams, Mode, PortState, Transition};
 use super::hub::{Hub, Key, News, Order, WeakHub};
 use super::registry::{Report, Shared};
@@ -92,10 +92,7 @@ impl Owner {
                     ep.link_up(now, link, incarnation);
                 }
                 News::Judged(link, output) => {
-                    if let Some(hub) = self.hub.upgrade() {
-                        self.count(&hub, &output);
-                    }
-                    ep.link_output(now, link, &output);
+                    self.judged(&mut ep, now, link, &output);
                 }
                 News::Lost(link, how) => ep.link_lost(now, link, how),
                 News::StillVouched(at, vouch, frozen, starved) => {
@@ -117,9 +114,18 @@ impl Owner {
         self.pump(now);
     }
 
-    fn count(&self, hub: &Hub, output: &Output) {
+    fn judged(&self, ep: &mut Endpoint, now: Stamp, link: u64, output: &Output) {
+        let Some(hub) = self.hub.upgrade() else { return };
         if let Output::Held(gate) = output {
             hub.process.gate_hold(Gate::from_name(gate.name()));
+        }
+        let held = ep.is_held();
+        if matches!(output, Output::Failed(_)) {
+            ep.isolation(now, hub.ups.self_isolated());
+        }
+        ep.link_output(now, link, output);
+        if ep.is_held() && !held {
+            hub.process.gate_hold(Gate::SelfIsolated);
         }
     }
 
@@ -133,14 +139,17 @@ impl Owner {
         }
         self.publish(now);
         if let Some(hub) = self.hub.upgrade() {
-            let due = self.ep.borrow().next_due(now).0;
-            hub.w.schedule(self.timer, due);
+            let ep = self.ep.borrow();
+            let due = ep.next_due(now).0;
+            hub.w.schedule(self.timer, if ep.asks_isolation(now) { due.min(now + ISOLATION_CHECK) } else { due });
         }
     }
 
     fn publish(&self, now: Stamp) {
         let ep = self.ep.borrow();
         self.shared.publish(&View::of(&ep, self.shared.weight, now), ep.mode());
+        let watched = ep.mode() == Mode::Framed && ep.incarnation().is_some();
+        self.shared.publish_silence(watched, ep.silent_since());
     }
 
     fn act(self: &Rc<Self>, now: Stamp, output: EndpointOutput) {
@@ -379,6 +388,11 @@ fn fill(r: &mut Report, l: &Link, now: Stamp) {
 
 impl Timed for Owner {
     fn on_timer(self: Rc<Self>, now: Stamp) {
+        if let Some(hub) = self.hub.upgrade()
+            && self.ep.borrow().asks_isolation(now)
+        {
+            self.ep.borrow_mut().isolation(now, hub.ups.self_isolated());
+        }
         self.pump(now);
     }
 
