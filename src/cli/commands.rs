@@ -13,6 +13,7 @@ pub(super) fn run(command: Command) -> ExitCode {
         Command::Run(args) => sidecar(&args.config),
         Command::Check(args) => check(&args.file),
         Command::Demo(args) => crate::demo::run(args),
+        Command::Bench(args) => crate::bench::run(args),
         Command::DemoInner(inner) => crate::demo::run_inner(&inner),
         Command::Status(args) => status(args),
         Command::Maintenance(args) => maintenance(args),
