@@ -15,7 +15,7 @@ pub use super::facts::{
 };
 use super::link_side::{Healed, LinkSide, Up};
 use super::redial::Redial;
-use super::service::ServiceSide;
+use super::nodes::Nodes;
 use crate::detector::Output;
 use crate::stamp::Stamp;
 use crate::verdict::{Cause, State, Vouch};
@@ -35,7 +35,7 @@ const PROBE_AGAIN: Duration = Duration::from_millis(100);
 pub struct Endpoint {
     params: EndpointParams,
     link: LinkSide,
-    service: ServiceSide,
+    service: Nodes,
     state: State,
     cause: Cause,
     told_mode: Mode,
@@ -62,7 +62,7 @@ impl Endpoint {
             params,
             told_mode: link.mode(),
             link,
-            service: ServiceSide::new(),
+            service: Nodes::new(),
             state: State::Active,
             cause: Cause::None,
             saturated_until: Stamp::ZERO,
@@ -90,8 +90,10 @@ impl Endpoint {
             return;
         }
         if self.link.link_up(now, link, incarnation, &mut self.stale) == Up::Restart {
-            self.service = ServiceSide::new();
+            self.service.restart(now, link, incarnation);
             self.restarted = true;
+        } else {
+            self.service.link_up(now, link, incarnation);
         }
         self.probes = (self.link.state() != State::Active).then_some((link, now));
         self.schedule(now);
@@ -120,6 +122,7 @@ impl Endpoint {
     /// A link ended.
     pub fn link_lost(&mut self, now: Stamp, link: u64, how: LinkLost) {
         self.link.link_lost(now, link, how);
+        self.service.link_lost(now, link);
         if self.link.dying(now) {
             self.dials.restart(now);
         }
@@ -139,14 +142,14 @@ impl Endpoint {
 
     // === inputs: the service ===
 
-    /// A beat carried this vouch and these flags.
-    pub fn vouch(&mut self, now: Stamp, vouch: Vouch, frozen: bool, starved: bool) {
-        self.service.vouch(now, vouch, frozen, starved);
+    /// A beat of that link carried this vouch and these flags.
+    pub fn vouch(&mut self, now: Stamp, link: u64, vouch: Vouch, frozen: bool, starved: bool) {
+        self.service.of(link).vouch(now, vouch, frozen, starved);
     }
 
-    /// A maintenance frame: the service's score is frozen for that long, at most 30 s; zero ends it.
-    pub fn maintenance(&mut self, now: Stamp, pause: Duration) {
-        self.service.maintenance(now, pause);
+    /// A maintenance frame on that link: the service's score is frozen for that long, at most 30 s; zero ends it.
+    pub fn maintenance(&mut self, now: Stamp, link: u64, pause: Duration) {
+        self.service.of(link).maintenance(now, pause);
     }
 
     /// A backpressure frame: saturated is never dead.
@@ -154,9 +157,9 @@ impl Endpoint {
         self.saturated_until = if active { now + SATURATED_FOR } else { now };
     }
 
-    /// OPEN_FAILED was read; `refused`: the service's port refused.
-    pub fn open_failed(&mut self, now: Stamp, refused: bool) {
-        self.service.open_failed(now, refused);
+    /// OPEN_FAILED was read on that link; `refused`: the service's port refused.
+    pub fn open_failed(&mut self, now: Stamp, link: u64, refused: bool) {
+        self.service.of(link).open_failed(now, refused);
     }
 
     // === inputs: fresh connections ===
@@ -189,7 +192,7 @@ impl Endpoint {
         self.link.plain_result(now, result);
         if result == PlainResult::Ok && self.link.mode() == Mode::Plain {
             // The service's own port proves more than an old vouch of a sidecar that is gone.
-            self.service = ServiceSide::new();
+            self.service = Nodes::new();
         }
         self.schedule(now);
     }
@@ -226,6 +229,9 @@ impl Endpoint {
         }
         if let Some(output) = self.poll_mode() {
             return Some(output);
+        }
+        if let Some((link, work)) = self.service.poll(now) {
+            return Some(EndpointOutput::NewWork(link, work));
         }
         if let Some(output) = self.poll_verdict(now) {
             return Some(output);
@@ -498,7 +504,7 @@ impl Endpoint {
         if self.link_is_worse() {
             return self.link.since_last();
         }
-        self.service.last_good().map(|at| now.since(at))
+        self.service.since_good(now)
     }
 
     fn poll_actions(&mut self, now: Stamp) -> Option<EndpointOutput> {

@@ -157,6 +157,8 @@ pub enum EndpointOutput {
     Probe(u64),
     /// That link leads to a dead incarnation: close it and reset its streams.
     CutLink(u64),
+    /// Whether that link gets new work: several nodes stand behind the address, and its own is not the best.
+    NewWork(u64, bool),
     /// Reset the established streams of this endpoint.
     CutStreams,
     /// New connections go straight to the service.

@@ -42,20 +42,20 @@ pub enum News {
     Lost(u64, LinkLost),
     /// Bytes arrived on a link while the endpoint is doubted.
     Heard(u64),
-    /// A beat said so: vouch, frozen, starved.
-    Vouch(Vouch, bool, bool),
+    /// A beat of that link said so: vouch, frozen, starved.
+    Vouch(u64, Vouch, bool, bool),
     /// Until then beats kept saying what [`News::Vouch`] told last.
-    StillVouched(Stamp, Vouch, bool, bool),
-    /// A peer announced a pause.
-    Maintenance(Duration),
+    StillVouched(u64, Stamp, Vouch, bool, bool),
+    /// The peer of that link announced a pause.
+    Maintenance(u64, Duration),
     /// A peer is full, or no longer.
     Backpressure(bool),
     /// The peer's own loop was late: that explains the silence.
     PeerStalled,
     /// A peer drains.
     Goaway,
-    /// The service refused a stream.
-    OpenFailed(bool),
+    /// The service behind that link did not take a stream; true if it refused.
+    OpenFailed(u64, bool),
     /// A plain connection ended or began.
     Plain(PlainResult),
 }
@@ -72,6 +72,8 @@ pub enum Order {
     Close(u64),
     /// That link shall be asked now.
     Probe(u64),
+    /// Whether that link gets new streams, as long as others may have them.
+    NewWork(u64, bool),
 }
 
 /// A message to a worker about an endpoint.
@@ -102,6 +104,8 @@ pub(super) struct Held {
     pub(super) link: Rc<Link>,
     /// Not the link of a single connection.
     pub(super) shared: bool,
+    /// Leads to a node whose service is worse than that of another node behind the same address.
+    pub(super) shunned: bool,
 }
 
 /// Links of an endpoint and worker that are kept beside the main one although no stream is on them: witnesses.
@@ -130,10 +134,12 @@ impl Slot {
 
     /// A link that takes another stream: the main one, or one beside it that has room again.
     fn open_link(&self) -> Option<Rc<Link>> {
-        let beside = || self.all.values().filter(|h| h.shared && !h.link.is_draining()).map(|h| &h.link);
+        let fit = |h: &&Held| h.shared && !h.shunned && !h.link.is_draining();
+        let beside = || self.all.values().filter(fit).map(|h| &h.link);
         let well = |l: &&Rc<Link>| l.with_judge(|j| j.state() == State::Active).unwrap_or(true);
         self.main
             .iter()
+            .filter(|l| self.all.get(&l.id).is_none_or(|h| !h.shunned))
             .find(|l| l.takes_streams())
             .or_else(|| beside().filter(well).find(|l| l.takes_streams()))
             .cloned()
@@ -267,6 +273,11 @@ impl Hub {
             Order::Cut { keep } => self.cut(key, keep),
             Order::Close(id) => find(id).iter().for_each(|l| l.close(Lost::Cut)),
             Order::Probe(id) => find(id).iter().for_each(|l| l.probe(now)),
+            Order::NewWork(id, work) => {
+                if let Some(held) = self.slots.borrow_mut().get_mut(&key).and_then(|s| s.all.get_mut(&id)) {
+                    held.shunned = !work;
+                }
+            }
         }
     }
 
@@ -339,7 +350,7 @@ impl Hub {
     pub(super) fn add_link(&self, key: Key, link: &Rc<Link>, main: bool) {
         let mut slots = self.slots.borrow_mut();
         let slot = slots.entry(key).or_default();
-        slot.all.insert(link.id, Held { link: link.clone(), shared: main });
+        slot.all.insert(link.id, Held { link: link.clone(), shared: main, shunned: false });
         if !main {
             return;
         }

@@ -95,19 +95,19 @@ impl Owner {
                     self.judged(&mut ep, now, link, &output);
                 }
                 News::Lost(link, how) => ep.link_lost(now, link, how),
-                News::StillVouched(at, vouch, frozen, starved) => {
-                    ep.vouch(at.min(now), vouch, frozen, starved)
+                News::StillVouched(link, at, vouch, frozen, starved) => {
+                    ep.vouch(at.min(now), link, vouch, frozen, starved);
                 }
                 News::Heard(link) => ep.link_heard(now, link),
-                News::Vouch(vouch, frozen, starved) => ep.vouch(now, vouch, frozen, starved),
-                News::Maintenance(pause) => ep.maintenance(now, pause),
+                News::Vouch(link, vouch, frozen, starved) => ep.vouch(now, link, vouch, frozen, starved),
+                News::Maintenance(link, pause) => ep.maintenance(now, link, pause),
                 News::Backpressure(active) => {
                     self.pressed.set(active);
                     ep.backpressure(now, active);
                 }
                 News::PeerStalled => ep.peer_stalled(),
                 News::Goaway => ep.goaway(now),
-                News::OpenFailed(refused) => ep.open_failed(now, refused),
+                News::OpenFailed(link, refused) => ep.open_failed(now, link, refused),
                 News::Plain(result) => ep.plain_result(now, result),
             }
         }
@@ -161,6 +161,7 @@ impl Owner {
             EndpointOutput::ProbeServicePort => self.probe_port(),
             EndpointOutput::Probe(link) => hub.order(now, self.key, Order::Probe(link)),
             EndpointOutput::CutLink(link) => hub.order(now, self.key, Order::Close(link)),
+            EndpointOutput::NewWork(link, work) => hub.order(now, self.key, Order::NewWork(link, work)),
             EndpointOutput::CutStreams => hub.order(now, self.key, Order::Cut { keep: 0 }),
             EndpointOutput::ModePlain | EndpointOutput::ModeFramed => {
                 tracing::info!(upstream = self.upstream(&hub), endpoint = %self.shared.address,
