@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::control::App;
-use crate::admin::report::{Endpoint, Facet, Facets, Inbound, LinkKind, Status, Upstream};
+use crate::admin::report::{Ago, Endpoint, Facet, Facets, Inbound, LinkKind, Status, Upstream};
 use crate::upstream::facts;
 use crate::upstream::registry::{self, Report, Shared, enforce_name};
 
@@ -64,6 +64,10 @@ fn endpoint(u: &registry::Upstream, e: &Arc<Shared>) -> Endpoint {
         queue_ratio: r.queue_ratio,
         backpressure: r.promise_ms.map(|_| r.backpressure),
         weight: Some(e.weight),
+        deadline_ms: r.deadline_ms,
+        last_evidence: r.last_evidence.map(|(what, ms_ago)| Ago { what, ms_ago }),
+        own_stall: r.own_stall.map(|(ms, ms_ago)| Ago { what: format!("{ms:.1} ms late"), ms_ago }),
+        nodes: (r.nodes > 0).then_some(r.nodes as u64),
         ..Endpoint::unknown(e.address.to_string())
     }
 }

@@ -309,6 +309,11 @@ impl Endpoint {
         self.link.links()
     }
 
+    /// Nodes that links lead to: more than one behind a virtual IP.
+    pub fn nodes(&self) -> usize {
+        self.service.linked()
+    }
+
     /// Incarnation of the node, once known.
     pub fn incarnation(&self) -> Option<u64> {
         self.link.incarnation()

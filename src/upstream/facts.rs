@@ -91,6 +91,19 @@ pub enum DialResult {
     NotSidecar,
 }
 
+impl DialResult {
+    /// Name in `/status`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DialResult::Welcomed => "welcomed",
+            DialResult::AcceptedNoWelcome => "accepted, no welcome",
+            DialResult::Refused => "refused",
+            DialResult::Unanswered => "unanswered",
+            DialResult::NotSidecar => "not a sidecar",
+        }
+    }
+}
+
 /// What the service's own port does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortState {

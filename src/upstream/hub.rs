@@ -60,6 +60,37 @@ pub enum News {
     Plain(PlainResult),
 }
 
+impl News {
+    /// Kind and word of what this says of the endpoint; None where it says no more than "alive".
+    pub(super) fn evidence(&self) -> Option<[&'static str; 2]> {
+        Some(match self {
+            News::Up(..) => ["link", "up"],
+            News::Judged(_, Output::Suspect(_)) => ["silence", "doubted"],
+            News::Judged(_, Output::Failed(_)) => ["silence", "failed"],
+            News::Judged(_, Output::LinkOnly(_)) => ["silence", "of one link"],
+            News::Judged(_, Output::Active(_)) => ["silence", "over"],
+            News::Judged(_, Output::Challenge | Output::Held(_)) | News::Heard(_) => return None,
+            News::Lost(_, LinkLost::Goaway) | News::Goaway => ["link", "goaway"],
+            News::Lost(_, LinkLost::Fin) => ["link", "ended by FIN"],
+            News::Lost(_, LinkLost::Rst) => ["link", "reset"],
+            News::Lost(_, LinkLost::TimedOut) => ["link", "timed out"],
+            News::Lost(_, LinkLost::Cut) => ["link", "cut by us"],
+            News::Lost(_, LinkLost::Protocol) => ["link", "broke the protocol"],
+            News::Vouch(_, vouch, ..) | News::StillVouched(_, _, vouch, ..) => ["vouch", vouch.name()],
+            News::Maintenance(..) => ["maintenance", "announced"],
+            News::Backpressure(true) => ["backpressure", "begins"],
+            News::Backpressure(false) => ["backpressure", "ends"],
+            News::PeerStalled => ["peer", "was late itself"],
+            News::OpenFailed(_, true) => ["stream", "refused by the service"],
+            News::OpenFailed(_, false) => ["stream", "not taken in time"],
+            News::Plain(PlainResult::Ok) => ["connection", "accepted"],
+            News::Plain(PlainResult::Refused) => ["connection", "refused"],
+            News::Plain(PlainResult::Reset) => ["connection", "reset"],
+            News::Plain(PlainResult::Timeout) => ["connection", "unanswered"],
+        })
+    }
+}
+
 /// What the owner tells every worker.
 #[derive(Clone, Copy, Debug)]
 pub enum Order {

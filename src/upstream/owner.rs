@@ -51,6 +51,8 @@ pub struct Owner {
     pressed: Cell<bool>,
     dials: RefCell<Vec<AbortHandle>>,
     refusal: RefCell<Option<String>>,
+    /// When something last spoke for or against it, and what: kind and word.
+    evidence: Cell<Option<(Stamp, [&'static str; 2])>>,
 }
 
 impl Owner {
@@ -75,6 +77,7 @@ impl Owner {
             pressed: Cell::new(false),
             dials: RefCell::default(),
             refusal: RefCell::default(),
+            evidence: Cell::new(None),
         })
     }
 
@@ -84,6 +87,9 @@ impl Owner {
 
     /// News of a link, wherever it lives.
     pub(super) fn take(self: &Rc<Self>, now: Stamp, news: News) {
+        if let Some(words) = news.evidence() {
+            self.evidence.set(Some((now, words)));
+        }
         {
             let mut ep = self.ep.borrow_mut();
             match news {
@@ -260,6 +266,9 @@ impl Owner {
             outages_healed: ep.outages_healed(),
             streams: links.iter().map(|l| l.stream_count()).sum(),
             backpressure: self.pressed.get(),
+            nodes: ep.nodes(),
+            last_evidence: self.evidence.get().map(|(at, w)| (w.join(" "), now.millis_since(at).max(0.0))),
+            own_stall: own_stall(hub, now),
             ..Report::default()
         };
         if let Some(l) = main {
@@ -353,6 +362,7 @@ impl Owner {
             return;
         }
         let now = clock::now();
+        self.evidence.set(Some((now, ["dial", result.name()])));
         self.ep.borrow_mut().dial(now, result);
         self.pump(now);
     }
@@ -374,6 +384,12 @@ impl Owner {
     }
 }
 
+/// The last lateness of this worker's loop and its age, ms.
+fn own_stall(hub: &Hub, now: Stamp) -> Option<(f64, f64)> {
+    let (at, late) = hub.w.last_stall.get();
+    (at != Stamp::ZERO).then(|| (late.as_secs_f64() * 1e3, now.millis_since(at).max(0.0)))
+}
+
 fn fill(r: &mut Report, l: &Link, now: Stamp) {
     let ms = |d: Duration| d.as_secs_f64() * 1e3;
     r.node = Some(l.peer_node.clone());
@@ -384,6 +400,7 @@ fn fill(r: &mut Report, l: &Link, now: Stamp) {
         r.rtt_ms = j.rtt().map(ms);
         r.peak_ms = Some(ms(j.peak(now)));
         r.expected = Some(j.deadline());
+        r.deadline_ms = Some(j.deadline().millis_since(now));
     });
 }
 

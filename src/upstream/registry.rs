@@ -209,6 +209,14 @@ pub struct Report {
     pub last_frame: Option<Stamp>,
     /// Deadline of the next.
     pub expected: Option<Stamp>,
+    /// Until the deadline, ms; negative where it is over.
+    pub deadline_ms: Option<f64>,
+    /// The last thing that spoke for or against it, and how long ago, ms.
+    pub last_evidence: Option<(String, f64)>,
+    /// The last lateness of the loop that judges it, and how long ago, ms.
+    pub own_stall: Option<(f64, f64)>,
+    /// Nodes that its links lead to.
+    pub nodes: usize,
 }
 
 impl Default for Report {
@@ -236,6 +244,10 @@ impl Default for Report {
             backpressure: false,
             last_frame: None,
             expected: None,
+            deadline_ms: None,
+            last_evidence: None,
+            own_stall: None,
+            nodes: 0,
         }
     }
 }
