@@ -32,6 +32,10 @@ pub struct Args {
     /// Threads that burn CPU time beside the whole scene ("2" saturates two processors).
     #[arg(long, value_name = "THREADS", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=256))]
     pub burn: u16,
+    /// Processor time of each sidecar, in percent of one processor in periods of 100 ms, as a Kubernetes limit sets it
+    /// (a control group, where possible).
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub cpu_quota: Option<u32>,
     /// Number of services, each behind its own sidecar.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     pub services: u8,
@@ -70,6 +74,7 @@ impl Default for Args {
             gap: None,
             bursts: false,
             burn: 0,
+            cpu_quota: None,
             services: 3,
             json: false,
             seed: None,

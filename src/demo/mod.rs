@@ -23,6 +23,7 @@ pub mod live;
 pub mod load;
 pub mod net;
 pub mod noise;
+pub mod quota;
 pub mod report;
 pub mod rng;
 pub mod scene;
