@@ -77,9 +77,8 @@ impl Scene {
                 .ok(),
             false => None,
         };
-        let pods =
+        let pods: Vec<Pod> =
             (0..usize::from(args.services)).map(|i| Pod::new(i, net.as_ref())).collect::<io::Result<_>>()?;
-        let pods: Vec<Pod> = pods;
         let quotas = quotas(args, &pods)
             .inspect_err(|e| notes.push(format!("--cpu-quota is not possible here: {e}")))
             .unwrap_or_default();
