@@ -122,6 +122,11 @@ impl Groups {
         group.mru.clone()
     }
 
+    fn linked(&self, node: &str, incarnation: u64) -> bool {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.contains_key(&(node.to_owned(), incarnation))
+    }
+
     fn leave(&self, node: &str, incarnation: u64) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (node.to_owned(), incarnation);
@@ -222,6 +227,10 @@ impl Acceptor {
         let own = h.node == self.common.node && h.incarnation == self.common.incarnation;
         if own || h.hops > HOPS_MAX {
             return no(RefuseCode::Loop, "this is a link to oneself or a loop".to_owned());
+        }
+        // It heard GOAWAY and looks for a successor. Who is new here gets its link, and hears it too.
+        if self.common.draining.load(Relaxed) && self.common.groups.linked(&h.node, h.incarnation) {
+            return no(RefuseCode::Draining, "this sidecar is on its way out".to_owned());
         }
         let found = served.iter().copied().find(|i| self.inbounds[*i].params.name == h.service);
         let Some(index) = found else {

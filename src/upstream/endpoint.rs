@@ -27,6 +27,10 @@ const SLOW_START_FROM: f64 = 0.1;
 const SATURATED_FOR: Duration = Duration::from_secs(1);
 /// How often it is asked anew whether everything is still silent.
 pub const ISOLATION_CHECK: Duration = Duration::from_millis(20);
+/// Who drains may have a successor behind the same address (a reload, another pod): it is looked for within this, and
+/// then again and again.
+const SUCCESSOR_WITHIN: Duration = Duration::from_millis(500);
+const SUCCESSOR_EVERY: Duration = Duration::from_secs(5);
 /// A fresh link to a node that is not ACTIVE is asked in rounds, this far apart.
 const PROBE_AGAIN: Duration = Duration::from_millis(100);
 
@@ -46,6 +50,8 @@ pub struct Endpoint {
     probes: Option<(u64, Stamp)>,
     stale: Vec<u64>,
     cut_at: Stamp,
+    /// While the peer drains: when its successor is looked for, behind the same address.
+    successor_at: Stamp,
     /// What was cut since FAILED: nothing, or for silence, or for proof.
     cut_done: Option<bool>,
     failed_before: bool,
@@ -72,6 +78,7 @@ impl Endpoint {
             probes: None,
             stale: Vec::new(),
             cut_at: Stamp::NEVER,
+            successor_at: Stamp::NEVER,
             cut_done: None,
             failed_before: false,
             healed_at: None,
@@ -96,6 +103,7 @@ impl Endpoint {
             self.service.link_up(now, link, incarnation);
         }
         self.probes = (self.link.state() != State::Active).then_some((link, now));
+        self.successor_at = Stamp::NEVER;
         self.schedule(now);
     }
 
@@ -132,6 +140,11 @@ impl Endpoint {
     /// GOAWAY was read on a link: no new work, never a failure.
     pub fn goaway(&mut self, now: Stamp) {
         self.link.goaway();
+        if self.params.policy != LinkPolicy::Off && self.successor_at == Stamp::NEVER {
+            // All observers hear it at the same instant: they must not all come at once.
+            let share = (self.params.seed % 1024) as f64 / 1024.0;
+            self.successor_at = now + SUCCESSOR_WITHIN.mul_f64(share);
+        }
         self.schedule(now);
     }
 
@@ -216,6 +229,7 @@ impl Endpoint {
             (self.ports.due(), "port"),
             (probe, "probe"),
             (self.cut_at, "cut"),
+            (self.successor_at, "successor"),
             (if self.saturated_until > now { self.saturated_until } else { Stamp::NEVER }, "saturated"),
         ];
         due.into_iter().min_by_key(|d| d.0).unwrap_or((Stamp::NEVER, "idle"))
@@ -521,6 +535,12 @@ impl Endpoint {
         if now >= self.dials.due() {
             self.dials.dialled(now);
             return Some(EndpointOutput::FreshDial);
+        }
+        if now >= self.successor_at {
+            self.successor_at = if self.draining() { now + SUCCESSOR_EVERY } else { Stamp::NEVER };
+            if self.draining() && self.link.links() > 0 {
+                return Some(EndpointOutput::FreshDial);
+            }
         }
         if now >= self.ports.due() {
             self.ports.dialled(now);

@@ -392,6 +392,21 @@ fn two_pods_behind_one_address_coexist() {
 }
 
 #[test]
+fn who_drains_may_have_a_successor_behind_the_same_address() {
+    let mut b = Bench::linked(LinkPolicy::Auto);
+    b.endpoint.goaway(ms(2000));
+    b.until(2000, 20_000);
+    let dials = b.at(EndpointOutput::FreshDial);
+    assert!(dials.first().is_some_and(|at| *at < 2500), "{dials:?}");
+    assert!((3..=5).contains(&dials.len()), "now and then: {dials:?}");
+    b.endpoint.link_up(ms(20_001), 2, 7);
+    b.poll(20_001);
+    assert!(!b.endpoint.draining());
+    b.until(20_001, 60_000);
+    assert_eq!(b.at(EndpointOutput::FreshDial).len(), dials.len(), "found");
+}
+
+#[test]
 fn draining_is_planned() {
     let mut b = Bench::linked(LinkPolicy::Auto);
     b.endpoint.goaway(ms(2000));

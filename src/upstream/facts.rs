@@ -180,6 +180,19 @@ pub enum EndpointOutput {
     ModeFramed,
 }
 
+impl EndpointOutput {
+    /// Means nothing to a generation that only serves what is open: words for people, and connections of its own.
+    pub(super) fn is_for_the_living(&self) -> bool {
+        !matches!(
+            self,
+            EndpointOutput::Probe(_)
+                | EndpointOutput::NewWork(..)
+                | EndpointOutput::CutLink(_)
+                | EndpointOutput::CutStreams
+        )
+    }
+}
+
 /// The five facets of health (D10); None where nothing is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facets {

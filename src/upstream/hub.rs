@@ -1,6 +1,6 @@
 //! One worker's view of all upstreams: its links per endpoint, its balancers, and the way to each verdict's owner.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -195,6 +195,8 @@ pub struct Hub {
     balancers: RefCell<Vec<Balance>>,
     post: Vec<Post>,
     dialled: tokio::sync::Notify,
+    /// Another generation of this process judges: this one only serves what is open.
+    pub(super) retired: Cell<bool>,
 }
 
 impl Hub {
@@ -221,6 +223,7 @@ impl Hub {
             balancers: RefCell::new(balancers),
             post,
             dialled: tokio::sync::Notify::new(),
+            retired: Cell::new(false),
         })
     }
 
@@ -321,6 +324,11 @@ impl Hub {
         for l in links {
             l.end_streams(Ended::Cut);
         }
+    }
+
+    /// From here on verdicts cut what they must and tell nobody; nothing is dialled.
+    pub fn retire(&self) {
+        self.retired.set(true);
     }
 
     /// Publishes fresh reports of the endpoints this worker owns.

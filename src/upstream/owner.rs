@@ -160,6 +160,9 @@ impl Owner {
 
     fn act(self: &Rc<Self>, now: Stamp, output: EndpointOutput) {
         let Some(hub) = self.hub.upgrade() else { return };
+        if hub.retired.get() && output.is_for_the_living() {
+            return;
+        }
         match output {
             EndpointOutput::Transition(t) => self.transition(now, &t),
             EndpointOutput::CauseRefined(cause) => self.refined(now, cause),
