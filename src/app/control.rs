@@ -56,7 +56,7 @@ impl App {
             Ok(()) => {
                 tracing::info!("SIGHUP: the new configuration is at work; what is open goes on as it was")
             }
-            Err(why) => tracing::error!("SIGHUP: the old configuration stays: {why}"),
+            Err(why) => tracing::warn!("SIGHUP: the old configuration stays: {why}"),
         }
     }
 

@@ -115,7 +115,7 @@ pub async fn dial(
     let peer = Peer { node: got.welcome.node.clone(), incarnation: got.welcome.incarnation };
     let link = Link::new(hub.w.clone(), got.io, peer, conf, Some(judge), side.clone());
     side.link.set(link.id);
-    hub.add_link(key, &link, main);
+    hub.add_link(key, &link, side, main);
     drop(busy);
     let (running, counted) = (link.clone().run(got.rest), hub.process.link_up(Direction::Out));
     tokio::task::spawn_local(async move {

@@ -13,6 +13,7 @@ use super::dial::{self, Dialer};
 use super::facts::{LinkLost, LinkPolicy, Mode, PlainResult};
 use super::owner::Owner;
 use super::registry::{Shared, Upstreams};
+use super::side::OutboundSide;
 use crate::admin::events::EventLog;
 use crate::clock;
 use crate::detector::Output;
@@ -135,8 +136,7 @@ pub(super) struct Held {
     pub(super) link: Rc<Link>,
     /// Not the link of a single connection.
     pub(super) shared: bool,
-    /// Leads to a node whose service is worse than that of another node behind the same address.
-    pub(super) shunned: bool,
+    pub(super) side: Rc<OutboundSide>,
 }
 
 /// Links of an endpoint and worker that are kept beside the main one although no stream is on them: witnesses.
@@ -165,12 +165,12 @@ impl Slot {
 
     /// A link that takes another stream: the main one, or one beside it that has room again.
     fn open_link(&self) -> Option<Rc<Link>> {
-        let fit = |h: &&Held| h.shared && !h.shunned && !h.link.is_draining();
+        let fit = |h: &&Held| h.shared && !h.side.shunned.get() && !h.link.is_draining();
         let beside = || self.all.values().filter(fit).map(|h| &h.link);
         let well = |l: &&Rc<Link>| l.with_judge(|j| j.state() == State::Active).unwrap_or(true);
         self.main
             .iter()
-            .filter(|l| self.all.get(&l.id).is_none_or(|h| !h.shunned))
+            .filter(|l| self.all.get(&l.id).is_none_or(|h| !h.side.shunned.get()))
             .find(|l| l.takes_streams())
             .or_else(|| beside().filter(well).find(|l| l.takes_streams()))
             .cloned()
@@ -308,8 +308,8 @@ impl Hub {
             Order::Close(id) => find(id).iter().for_each(|l| l.close(Lost::Cut)),
             Order::Probe(id) => find(id).iter().for_each(|l| l.probe(now)),
             Order::NewWork(id, work) => {
-                if let Some(held) = self.slots.borrow_mut().get_mut(&key).and_then(|s| s.all.get_mut(&id)) {
-                    held.shunned = !work;
+                if let Some(held) = self.slots.borrow().get(&key).and_then(|s| s.all.get(&id)) {
+                    held.side.shunned.set(!work);
                 }
             }
         }
@@ -386,10 +386,10 @@ impl Hub {
         }
     }
 
-    pub(super) fn add_link(&self, key: Key, link: &Rc<Link>, main: bool) {
+    pub(super) fn add_link(&self, key: Key, link: &Rc<Link>, side: Rc<OutboundSide>, main: bool) {
         let mut slots = self.slots.borrow_mut();
         let slot = slots.entry(key).or_default();
-        slot.all.insert(link.id, Held { link: link.clone(), shared: main, shunned: false });
+        slot.all.insert(link.id, Held { link: link.clone(), shared: main, side });
         if !main {
             return;
         }

@@ -198,6 +198,11 @@ mod tests {
         Stamp::from_millis(n)
     }
 
+    fn says(n: &mut Nodes, link: u64, at: u64, vouch: Vouch) {
+        n.of(link).vouch(ms(at), vouch, false, false);
+        n.settle(ms(at));
+    }
+
     fn news(n: &mut Nodes, at: u64) -> Vec<(u64, bool)> {
         let mut all: Vec<_> = std::iter::from_fn(|| n.poll(ms(at))).collect();
         all.sort_unstable();
@@ -217,12 +222,12 @@ mod tests {
     #[test]
     fn a_dead_service_of_one_pod_takes_only_its_links_out() {
         let mut n = two();
-        n.of(2).vouch(ms(100), Vouch::Gone, false, false);
+        says(&mut n, 2, 100, Vouch::Gone);
         assert_eq!(n.state(), State::Active, "the other pod works");
         assert_eq!(news(&mut n, 100), [(1, false), (2, false)]);
         n.link_up(ms(50), 4, 70);
         assert_eq!(news(&mut n, 110), [(4, false)], "another link to the same pod is no better");
-        n.of(3).vouch(ms(200), Vouch::Stopped, false, false);
+        says(&mut n, 3, 200, Vouch::Stopped);
         assert_eq!((n.state(), n.by_proof()), (State::Failed, true));
         assert_eq!(news(&mut n, 200), [(1, true), (2, true), (4, true)], "none is better than another");
     }
@@ -230,19 +235,19 @@ mod tests {
     #[test]
     fn a_pod_that_recovers_gets_work_again() {
         let mut n = two();
-        n.of(1).vouch(ms(100), Vouch::Stalled, false, false);
+        says(&mut n, 1, 100, Vouch::Stalled);
         assert_eq!(news(&mut n, 100), [(1, false), (2, false)]);
-        n.of(1).vouch(ms(120), Vouch::Working, false, false);
+        says(&mut n, 1, 120, Vouch::Working);
         assert_eq!(news(&mut n, 120), [(1, true), (2, true)]);
     }
 
     #[test]
     fn a_pod_without_links_is_forgotten_while_others_are_linked() {
         let mut n = two();
-        n.of(3).vouch(ms(100), Vouch::Gone, false, false);
+        says(&mut n, 3, 100, Vouch::Gone);
         n.link_lost(ms(300), 3);
         assert_eq!((n.linked(), n.state()), (1, State::Active));
-        n.of(1).vouch(ms(200), Vouch::Gone, false, false);
+        says(&mut n, 1, 200, Vouch::Gone);
         n.link_lost(ms(300), 1);
         n.link_lost(ms(300), 2);
         assert_eq!((n.linked(), n.cause()), (0, Cause::Crash), "the last word stands");
@@ -259,7 +264,7 @@ mod tests {
             n.link_up(ms(50), i, i);
         }
         assert!(n.list.len() <= NODES_MAX);
-        n.of(9_999).vouch(ms(100), Vouch::Gone, false, false);
+        says(&mut n, 9_999, 100, Vouch::Gone);
         assert_eq!(n.state(), State::Active);
     }
 }

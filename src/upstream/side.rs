@@ -33,6 +33,9 @@ pub struct OutboundSide {
     told: Cell<Stamp>,
     /// What the last beat said, and when.
     vouched: Cell<Option<(Stamp, Said)>>,
+    /// Leads to a node whose service is worse than that of another node behind the same address: the owner has to
+    /// hear of each beat that it recovers by.
+    pub(super) shunned: Cell<bool>,
     /// Per-connection links promise nothing short: the node's watch link speaks for them.
     duty: bool,
 }
@@ -47,6 +50,7 @@ impl OutboundSide {
             link: Cell::new(0),
             told: Cell::new(Stamp::ZERO),
             vouched: Cell::new(None),
+            shunned: Cell::new(false),
             duty,
         })
     }
@@ -92,7 +96,7 @@ impl Side for OutboundSide {
         if changed && let Some((at, (vouch, frozen, starved))) = before {
             self.tell(now, News::StillVouched(self.link.get(), at, vouch, frozen, starved));
         }
-        if changed || self.shared.state() != State::Active {
+        if changed || self.shunned.get() || self.shared.state() != State::Active {
             self.tell(now, News::Vouch(self.link.get(), said.0, said.1, said.2));
         }
     }

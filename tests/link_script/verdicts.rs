@@ -284,15 +284,16 @@ fn behind_a_virtual_ip_each_pod_has_its_own_health() {
     b.manner(|m| m.incarnation = 88);
     let vip = virtual_ip(&[&a, &b]);
     let outbound = Outbound::raw(&[At(vip, vip)], "link = \"required\"\ncut_after = \"off\"", "");
-    eventually(HANG, "a link to the first pod", || {
-        (!a.live_links().is_empty()).then_some(()).ok_or_else(String::new)
+    if std::thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
+        return crate::support::skip("one worker has one link");
+    }
+    // Each worker makes a link of its own once a connection comes to it: one link to each pod.
+    let mut clients = Vec::new();
+    eventually(HANG, "a link to each pod", || {
+        clients.push(connect(outbound.addr));
+        let links = [&a, &b].map(|f| f.live_links().len());
+        if links.contains(&0) { Err(format!("{links:?}")) } else { Ok(()) }
     });
-    // A doubt brings a fresh dial, and that one reaches the other pod.
-    silence(&a);
-    eventually(HANG, "a link to the other pod", || {
-        (!b.live_links().is_empty()).then_some(()).ok_or_else(String::new)
-    });
-    speak(&a);
     eventually(HANG, "both pods are known and well", || {
         let e = outbound.endpoint(0);
         if e["state"] == "active" && e["nodes"] == 2 { Ok(()) } else { Err(e.to_string()) }
@@ -314,5 +315,6 @@ fn behind_a_virtual_ip_each_pod_has_its_own_health() {
             if opens(well) > n { Ok(()) } else { Err("it went to the dead one".to_owned()) }
         });
         dead.pilot.set(|x| x.vouch = Vouch::Working);
+        looks("it recovers", Duration::from_millis(500), || {});
     }
 }

@@ -1,5 +1,6 @@
 //! Pure: no IO, no clock. The link's half of an endpoint: its links, its fresh dials, and plain mode.
 
+mod alone;
 mod dials;
 
 use std::time::Duration;
@@ -14,7 +15,6 @@ use crate::verdict::{Cause, State};
 use crate::upstream::facts::{
     DialResult, EndpointParams, LinkLost, LinkPolicy, Mode, PlainResult, PortState,
 };
-use crate::upstream::isolation::ISOLATION_HOLD;
 
 /// A cause may be refined for this long after the doubt or the verdict.
 const REFINE_FOR: Duration = Duration::from_millis(250);
@@ -289,23 +289,6 @@ impl LinkSide {
             _ => Stamp::NEVER,
         }
     }
-
-    /// Whether so much is silent that we are the ones cut off: FAILED by silence waits then, at most
-    /// [`ISOLATION_HOLD`] after the doubt began, and says so.
-    pub fn isolation(&mut self, now: Stamp, isolated: bool) {
-        self.isolated = isolated;
-        let silent = self.state != State::Active && !self.proof;
-        match (isolated, self.waits_until) {
-            (true, _) if silent => self.cause = Cause::SelfIsolated,
-            // Others are heard again, and this one is not: what was held back is true.
-            (false, Some(_)) => {
-                self.waits_until = None;
-                self.set(now, State::Failed, Cause::Silent, false);
-            }
-            (false, None) if silent && self.cause == Cause::SelfIsolated => self.cause = Cause::Silent,
-            _ => {}
-        }
-    }
 }
 
 // === reading ===
@@ -374,22 +357,6 @@ impl LinkSide {
     /// Whether the dials are a background question to a node never linked.
     pub fn never_linked(&self) -> bool {
         self.incarnation.is_none()
-    }
-
-    /// Whether FAILED is held back because everything is silent.
-    pub fn is_held(&self) -> bool {
-        self.waits_until.is_some()
-    }
-
-    /// Whether it matters now if everything else is silent too: FAILED is held back for that, or the silence is so
-    /// young that the others' deadlines may not be over yet.
-    pub fn asks_isolation(&self, now: Stamp) -> bool {
-        self.is_held() || (self.silent_since().is_some() && now.since(self.since) <= REFINE_FOR)
-    }
-
-    /// Since when all links are silent past their deadlines, if they are.
-    pub fn silent_since(&self) -> Option<Stamp> {
-        (self.state != State::Active && !self.proof).then_some(self.doubt_from)
     }
 
     /// Whether the last link ended by FIN or RST, within its patience: a dying process may still accept.
@@ -473,18 +440,6 @@ impl LinkSide {
         }
         self.waits_until = None;
         (self.state, self.cause, self.proof) = (state, cause, proof);
-    }
-
-    /// FAILED, unless everything is silent: then it waits (detection.md section 5, last row).
-    fn fail_by_silence(&mut self, now: Stamp, cause: Cause) {
-        let until = self.waits_until.unwrap_or(self.doubt_from + ISOLATION_HOLD);
-        if self.isolated && now < until {
-            self.set(now, State::Suspect, Cause::SelfIsolated, false);
-            self.waits_until = Some(until);
-            return;
-        }
-        let cause = if self.isolated { Cause::SelfIsolated } else { cause };
-        self.set(now, State::Failed, cause, false);
     }
 
     fn fail_by_proof(&mut self, now: Stamp, cause: Cause) {
