@@ -80,8 +80,6 @@ pub struct BeatFacts {
     pub in_flight: u16,
     /// Age of the oldest.
     pub oldest_ms: u16,
-    /// 0-255.
-    pub load: u8,
 }
 
 /// What the link's owner decides and is told. Calls come from the link's own worker; they must not block.
@@ -93,7 +91,7 @@ pub trait Side {
     /// The judge of the link said something (only where one judges).
     fn judged(&self, link: &Rc<Link>, now: Stamp, output: &detector::Output);
     /// A shadow beside that judge changed its mind.
-    fn shadowed(&self, _link: u64, _shift: &detector::Shift) {}
+    fn shadowed(&self, _link: &Link, _shift: &detector::Shift) {}
     /// A beat arrived.
     fn beat(&self, link: &Link, now: Stamp, beat: &wire::Beat);
     /// A silence past the deadline ended in life.

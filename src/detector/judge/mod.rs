@@ -25,6 +25,8 @@ mod rules;
 const HOLD: Duration = Duration::from_millis(250);
 /// Facts are looked up again this often while a gate holds.
 const RECHECK: Duration = Duration::from_millis(5);
+/// More than this is no noise but an outage.
+const NOISE_MAX: Duration = Duration::from_millis(250);
 /// A beat that explains a silence comes at most this long after the silence ended.
 const EXPLAIN_WITHIN: Duration = Duration::from_millis(100);
 /// So many explained stalls within `HABIT_WITHIN` are the habit of a throttled peer, and habits are learned.
@@ -200,6 +202,25 @@ impl LinkJudge {
         }
         if let Some(shadows) = &mut self.shadows {
             shadows.unlearn();
+        }
+    }
+
+    /// Another link to the same node has learned this lateness.
+    pub fn inherit(&mut self, now: Stamp, peak: Duration) {
+        self.hearing.inherit(now, peak);
+        if let Some(shadows) = &mut self.shadows {
+            shadows.inherit(now, peak);
+        }
+    }
+
+    /// The peer's loop and ours were late by this much at most lately, by their own measure: FAILED waits for it. A
+    /// peer that lies delays its own verdict by a quarter of a second at most.
+    pub fn set_noise(&mut self, noise: Duration) {
+        let noise = noise.min(NOISE_MAX);
+        self.hearing.set_noise(noise);
+        self.heard.law_mut().set_noise(noise);
+        if let Some(shadows) = &mut self.shadows {
+            shadows.set_noise(noise);
         }
     }
 
