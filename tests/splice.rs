@@ -284,6 +284,9 @@ fn an_idle_connection_outlives_every_law() {
                 let pair = Setup::mode(addr, Mode::PerConnection).near_extra(&tables).start();
                 let mut idle = connect(pair.addr);
                 round_trip(&mut idle, &mut Rng::new(1)).unwrap();
+                // The duty goes to the link that carried something last.
+                let mut other = connect(pair.addr);
+                round_trip(&mut other, &mut Rng::new(3)).unwrap();
                 let started = uptime(&pair);
                 // cut_after is one second.
                 eventually(HANG, "four seconds without a byte", || match uptime(&pair) - started {
@@ -291,7 +294,7 @@ fn an_idle_connection_outlives_every_law() {
                     passed => Err(format!("{passed} s")),
                 });
                 round_trip(&mut idle, &mut Rng::new(2)).unwrap_or_else(|e| panic!("{kind}: {e}"));
-                drop(idle);
+                drop((idle, other));
                 pair.finish();
             });
         }
