@@ -137,13 +137,17 @@ impl Metrics {
     /// Handles of a configured upstream; the same ones for the same name. `name` must come from the configuration,
     /// never from a peer. Cold: takes a lock.
     pub fn upstream(&self, name: &str) -> Arc<UpstreamMetrics> {
+        self.upstream_with(name, &[])
+    }
+
+    /// The same, with counters for these shadow detectors.
+    pub fn upstream_with(&self, name: &str, shadows: &[&'static str]) -> Arc<UpstreamMetrics> {
         let mut all = self.upstreams.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = all.get(name) {
-            return known.clone();
-        }
-        let fresh = Arc::new(UpstreamMetrics::new(&self.families, name));
-        all.insert(name.to_owned(), fresh.clone());
-        fresh
+        let known = all.entry(name.to_owned());
+        let upstream = known.or_insert_with(|| Arc::new(UpstreamMetrics::new(&self.families, name))).clone();
+        drop(all);
+        upstream.with_shadows(&self.families, name, shadows);
+        upstream
     }
 
     /// Handles of a configured inbound; the same ones for the same name. Cold: takes a lock.

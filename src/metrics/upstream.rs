@@ -1,6 +1,7 @@
 //! What is counted per configured upstream and per configured inbound.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus::{
@@ -39,6 +40,7 @@ pub(super) struct Families {
     total: IntCounterVec,
     closed: IntCounterVec,
     rejected: IntCounterVec,
+    shadows: IntCounterVec,
 }
 
 impl Families {
@@ -99,7 +101,17 @@ impl Families {
                 "Work turned away before it had an endpoint, by reason.",
                 &["upstream", "reason"],
             ),
+            shadows: counters(
+                r,
+                "sidebeat_detector_shadow_transitions_total",
+                "Changes of state that a shadow detector would have made.",
+                &["upstream", "detector", "to"],
+            ),
         }
+    }
+
+    fn shadow(&self, upstream: &str, detector: &str) -> [IntCounter; 3] {
+        State::ALL.map(|to| self.shadows.with_label_values(&[upstream, detector, to.name()]))
     }
 
     fn connections(&self, direction: Direction, name: &str) -> Arc<ConnectionMetrics> {
@@ -133,6 +145,8 @@ pub struct UpstreamMetrics {
     pub lateness_seconds: Histogram,
     /// Application connections to it.
     pub connections: Arc<ConnectionMetrics>,
+    /// By shadow detector and state; they change their mind seldom enough for a lock.
+    shadows: Mutex<BTreeMap<&'static str, [IntCounter; 3]>>,
 }
 
 impl UpstreamMetrics {
@@ -147,6 +161,23 @@ impl UpstreamMetrics {
             detection_seconds: f.detection.with_label_values(&[name]),
             lateness_seconds: f.lateness.with_label_values(&[name]),
             connections: f.connections(Direction::Out, name),
+            shadows: Mutex::default(),
+        }
+    }
+
+    /// Makes counters for these shadow detectors; those that are there stay.
+    pub(super) fn with_shadows(&self, f: &Families, name: &str, shadows: &[&'static str]) {
+        let mut all = self.shadows.lock().unwrap_or_else(PoisonError::into_inner);
+        for detector in shadows {
+            all.entry(detector).or_insert_with(|| f.shadow(name, detector));
+        }
+    }
+
+    /// Counts that a shadow detector changed its mind; one that is not configured is not counted.
+    pub fn shadowed(&self, detector: &str, to: State) {
+        let all = self.shadows.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counters) = all.get(detector) {
+            counters[usize::from(to.code())].inc();
         }
     }
 
@@ -204,6 +235,26 @@ mod tests {
         let want = r#"sidebeat_upstream_transitions_total{cause="none",to="active",upstream="orders"} 2"#;
         assert!(all.contains(&want));
         assert_eq!(all.iter().filter(|l| l.ends_with(" 0")).count(), all.len() - 2);
+    }
+
+    #[test]
+    fn configured_shadows_exist_before_they_change_their_mind() {
+        let m = Metrics::new(BuildInfo::current());
+        let up = m.upstream_with("orders", &["huddm", "timeout"]);
+        up.shadowed("timeout", State::Failed);
+        up.shadowed("phi", State::Failed);
+        let text = String::from_utf8(m.render(&Scrape::default()).1).unwrap();
+        let all: Vec<&str> =
+            text.lines().filter(|l| l.starts_with("sidebeat_detector_shadow_transitions_total{")).collect();
+        assert_eq!(all.len(), 6, "{all:?}");
+        let counted: Vec<_> = all.iter().filter(|l| !l.ends_with(" 0")).collect();
+        let want = r#"sidebeat_detector_shadow_transitions_total{detector="timeout",to="failed",upstream="orders"} 1"#;
+        assert_eq!(counted, [&want]);
+        assert!(Arc::ptr_eq(&up, &m.upstream_with("orders", &["chen", "timeout"])));
+        let text = String::from_utf8(m.render(&Scrape::default()).1).unwrap();
+        let chen =
+            r#"sidebeat_detector_shadow_transitions_total{detector="chen",to="active",upstream="orders"} 0"#;
+        assert!(text.contains(chen) && text.contains(want), "a reload adds counters and keeps the others");
     }
 
     #[test]

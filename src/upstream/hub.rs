@@ -189,7 +189,7 @@ pub struct Hub {
     pub metrics: Vec<Arc<UpstreamMetrics>>,
     /// Metrics of the process.
     pub process: Arc<Metrics>,
-    events: Arc<EventLog>,
+    pub(super) events: Arc<EventLog>,
     pub(super) slots: RefCell<IdMap<Key, Slot>>,
     owners: RefCell<IdMap<Key, Rc<Owner>>>,
     balancers: RefCell<Vec<Balance>>,

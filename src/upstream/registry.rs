@@ -51,6 +51,8 @@ pub struct UpstreamParams {
     pub connect_timeout: Duration,
     /// Parameters of the judges.
     pub detector: detector::Params,
+    /// Laws that judge beside it and change nothing, by their names in the configuration.
+    pub shadows: Vec<(&'static str, detector::Params)>,
 }
 
 /// A named set of endpoints.
@@ -430,6 +432,7 @@ mod tests {
             max_failed: 0.5,
             connect_timeout: Duration::from_secs(1),
             detector: detector::Params::default(),
+            shadows: Vec::new(),
         };
         let endpoint = |(i, a): (usize, &&str)| {
             let address: SocketAddr = a.parse().unwrap();

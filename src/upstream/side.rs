@@ -8,10 +8,11 @@ use std::time::Duration;
 use super::facts::LinkLost;
 use super::hub::{Hub, Key, News, WeakHub};
 use super::registry::Shared;
-use crate::detector::Output;
+use crate::admin::events::Event;
+use crate::detector::{Output, Shift};
 use crate::link::{BeatFacts, Link, Lost, Side, Stream};
 use crate::stamp::Stamp;
-use crate::verdict::{State, Vouch};
+use crate::verdict::{Cause, State, Vouch};
 use crate::wire;
 
 /// While an endpoint is doubted its owner hears of life at most this often.
@@ -84,6 +85,21 @@ impl Side for OutboundSide {
             }
         }
         self.tell(now, News::Judged(link.id, *output));
+    }
+
+    /// Told once per node: by the link that holds its duty.
+    fn shadowed(&self, link: &Link, shift: &Shift) {
+        let counts = |hub: &Rc<Hub>| self.on_duty(link.id) && !hub.retired.get();
+        let Some(hub) = self.hub.upgrade().filter(counts) else { return };
+        hub.metrics[self.key.up].shadowed(shift.detector, shift.to);
+        let cause = if shift.to == State::Active { Cause::None } else { Cause::Silent };
+        let (upstream, endpoint) = (&hub.ups[self.key.up].params.name, self.shared.address.to_string());
+        let mut event = Event::new(shift.at, upstream, &endpoint, shift.from, shift.to, cause);
+        event.node = Some(link.peer_node.clone());
+        event.silence_ms = link.with_judge(|j| shift.at.millis_since(j.last_heard()).max(0.0));
+        event.detector = Some(shift.detector.to_owned());
+        event.link = Some(link.id);
+        hub.events.shadows().push(event);
     }
 
     fn beat(&self, _link: &Link, now: Stamp, beat: &wire::Beat) {
