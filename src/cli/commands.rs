@@ -16,6 +16,7 @@ pub(super) fn run(command: Command) -> ExitCode {
         Command::Demo(args) => crate::demo::run(args),
         Command::Bench(args) => crate::bench::run(args),
         Command::DemoInner(inner) => crate::demo::run_inner(&inner),
+        Command::Sim(args) => sim(&args),
         Command::Status(args) => status(args),
         Command::Maintenance(args) => maintenance(args),
         Command::Healthcheck(args) => healthcheck(args),
@@ -80,6 +81,19 @@ fn app(config: Config, log: logging::LogHandle, file: PathBuf) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");
+            ExitCode::from(RUNTIME)
+        }
+    }
+}
+
+fn sim(args: &crate::sim::Args) -> ExitCode {
+    match crate::sim::run(args) {
+        Ok(done) => {
+            let printed = print(&done.text);
+            if done.held { printed } else { ExitCode::from(RUNTIME) }
+        }
+        Err(error) => {
+            complain(&format!("sidebeat sim: {error}\n"));
             ExitCode::from(RUNTIME)
         }
     }
