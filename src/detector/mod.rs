@@ -17,7 +17,7 @@ pub mod output;
 pub mod promise;
 pub mod rtt;
 
-pub use judge::LinkJudge;
+pub use judge::{End, Input, LinkJudge, Said, Tap};
 pub use output::{Evidence, Facts, Gate, Output};
 
 /// Below this score an endpoint is SUSPECT (H6).
@@ -90,7 +90,7 @@ impl Params {
 
 /// One law of judgement over the arrivals of one direction. Stamps may repeat; one that goes backwards counts as the
 /// latest stamp seen.
-pub trait Detector: fmt::Debug + Send {
+pub trait Detector: fmt::Debug + Send + Fork {
     /// A sign of life arrived, with the promise that ends its batch if one was read. May be called twice for one
     /// arrival (bytes first, promise once decoded): it counts once.
     fn heard(&mut self, at: Stamp, promise: Option<Duration>);
@@ -127,4 +127,22 @@ pub trait Detector: fmt::Debug + Send {
     fn credits(&self) -> u64;
     /// When the last of them came.
     fn credited_at(&self) -> Stamp;
+}
+
+/// A copy of a law behind its trait: replay asks what it would say if nothing came any more. Every law that is `Clone` has it.
+pub trait Fork {
+    /// The copy.
+    fn fork(&self) -> Box<dyn Detector>;
+}
+
+impl<T: Detector + Clone + 'static> Fork for T {
+    fn fork(&self) -> Box<dyn Detector> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn Detector> {
+    fn clone(&self) -> Self {
+        (**self).fork()
+    }
 }
