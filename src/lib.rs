@@ -34,3 +34,4 @@ pub mod stamp;
 pub mod verdict;
 
 pub mod demo;
+pub mod sim;

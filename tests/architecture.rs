@@ -68,6 +68,7 @@ const MUST_EXIST: &[&str] = &[
     "proxy/",
     "admin/",
     "cli/",
+    "sim/",
 ];
 
 /// Modules whose input comes from a peer: no `expect(` outside tests. `unwrap()` is forbidden everywhere.

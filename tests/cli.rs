@@ -66,7 +66,9 @@ fn usage_errors_exit_64_on_stderr() {
         &["config"],
         &["config", "fly"],
         &["bench", "faults"],
-        &["sim"],
+        &["sim", "--scenario", "storm"],
+        &["sim", "--detector", "promise"],
+        &["sim", "--hours", "0"],
     ];
     for args in cases {
         let ran = run(args);
@@ -80,14 +82,14 @@ fn usage_errors_exit_64_on_stderr() {
 fn help_and_version_are_output() {
     let help = run(&["--help"]);
     assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
-    for word in ["run", "check", "demo", "status", "maintenance", "healthcheck", "config", "Examples:", "78"]
+    for word in ["run", "check", "demo", "status", "maintenance", "healthcheck", "config", "sim", "Examples:", "78"]
     {
         assert!(help.out.contains(word), "{word} is missing in {}", help.out);
     }
     for word in ["bench", "replay"] {
         assert!(!help.out.contains(word), "{word} is not built yet");
     }
-    for command in ["run", "check", "demo", "status", "maintenance", "healthcheck", "config"] {
+    for command in ["run", "check", "demo", "status", "maintenance", "healthcheck", "config", "sim"] {
         assert_eq!(run(&[command, "--help"]).code, Some(0), "{command}");
     }
     let version = run(&["--version"]);
@@ -196,6 +198,29 @@ fn config_defaults_prints_the_committed_file() {
     let ran = run(&["config", "defaults"]);
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
     assert!(ran.out == std::fs::read_to_string(sample("default.toml")).unwrap());
+}
+
+#[test]
+fn sim_prints_one_report_and_draws_what_it_is_asked_for() {
+    let small = ["sim", "--scenario", "steady", "--hours", "0.01", "--seeds", "2", "--faults", "8", "--seed", "3"];
+    let (svg, csv) = (Temp::new("trade.svg", b""), Temp::new("score.csv", b""));
+    let files = ["--svg", svg.path(), "--score-svg", csv.path()];
+    let json = run(&[&small[..], &files[..], &["--json"]].concat());
+    assert_eq!(json.code, Some(0), "{}", json.err);
+    let report: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(report["rows"].as_array().unwrap().len(), 2 * 9);
+    assert_eq!(report["rows"][0]["detector"], "promise-20");
+    assert_eq!(report["rows"][0]["undetected"], 0);
+    assert!(json.err.contains("runs"), "progress goes to stderr: {}", json.err);
+    let drawn = std::fs::read_to_string(svg.path()).unwrap();
+    assert!(drawn.starts_with("<svg") && drawn.contains("promise-20"), "{drawn}");
+    assert!(std::fs::read_to_string(csv.path()).unwrap().lines().count() > 1000);
+    let table = run(&[&small[..], &["--detector", "promise-20"]].concat());
+    assert_eq!(table.out, run(&[&small[..], &["--detector", "promise-20"]].concat()).out, "the same seed");
+    assert!(table.out.contains("frames each 5-20 ms"), "{}", table.out);
+    let unwritable = run(&[&small[..], &["--svg", "/nonexistent/x.svg"]].concat());
+    assert_eq!((unwritable.code, unwritable.out.as_str()), (Some(1), ""));
+    assert!(unwritable.err.contains("/nonexistent/x.svg"), "{}", unwritable.err);
 }
 
 #[test]

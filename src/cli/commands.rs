@@ -14,6 +14,7 @@ pub(super) fn run(command: Command) -> ExitCode {
         Command::Check(args) => check(&args.file),
         Command::Demo(args) => crate::demo::run(args),
         Command::DemoInner(inner) => crate::demo::run_inner(&inner),
+        Command::Sim(args) => sim(&args),
         Command::Status(args) => status(args),
         Command::Maintenance(args) => maintenance(args),
         Command::Healthcheck(args) => healthcheck(args),
@@ -71,6 +72,19 @@ fn app(config: Config, log: logging::LogHandle) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");
+            ExitCode::from(RUNTIME)
+        }
+    }
+}
+
+fn sim(args: &crate::sim::Args) -> ExitCode {
+    match crate::sim::run(args) {
+        Ok(done) => {
+            let printed = print(&done.text);
+            if done.held { printed } else { ExitCode::from(RUNTIME) }
+        }
+        Err(error) => {
+            complain(&format!("sidebeat sim: {error}\n"));
             ExitCode::from(RUNTIME)
         }
     }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::promise::millis;
-use super::{Detector, FAILED_BELOW, FRAME_WORTH, SATURATED_FLOOR, SUSPECT_BELOW};
+use super::gaps::rests;
+use super::promise::{PROMISE_MIN, millis};
+use super::{Detector, FAILED_BELOW, FRAME_WORTH, Params, SATURATED_FLOOR, SUSPECT_BELOW};
 use crate::stamp::Stamp;
 
 /// Share of the score that one tick leaves (H8).
@@ -14,6 +15,8 @@ const MARGIN: f64 = 1.2;
 const FIRST_ESTIMATE_MS: f64 = 10.0;
 /// Gaps count as at least this, so that a burst does not shrink the estimate to nothing, ms (H7).
 const GAP_FLOOR_MS: f64 = 1.0;
+/// Doubt comes after the expected arrival, not with it.
+const AFTER: Duration = Duration::from_nanos(1);
 
 /// When the decay starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +31,10 @@ pub enum Decay {
 #[derive(Clone, Debug)]
 pub struct Huddm {
     decay: Decay,
+    slack: Duration,
     estimate_ms: f64,
+    /// The peer's, in force. Only one of a link off duty means something to this law.
+    promise: Duration,
     base: f64,
     /// Where the next gap is measured from: the latest arrival, moved by excused silence.
     counted_from: Stamp,
@@ -41,10 +47,12 @@ pub struct Huddm {
 
 impl Huddm {
     /// A detector that has just heard the peer.
-    pub fn new(decay: Decay, now: Stamp) -> Self {
+    pub fn new(decay: Decay, params: &Params, now: Stamp) -> Self {
         let mut law = Huddm {
             decay,
+            slack: params.slack,
             estimate_ms: FIRST_ESTIMATE_MS,
+            promise: params.first_promise,
             base: 1.0,
             counted_from: now,
             last: now,
@@ -62,7 +70,20 @@ impl Huddm {
     }
 
     fn expected_after(&self, at: Stamp) -> Stamp {
-        (at + self.estimate().mul_f64(MARGIN)).max(self.hold)
+        self.unheld_after(at).max(self.hold)
+    }
+
+    fn unheld_after(&self, at: Stamp) -> Stamp {
+        let expected = at + self.estimate().mul_f64(MARGIN);
+        if rests(self.promise) { expected.max(at + self.promise + self.slack) } else { expected }
+    }
+
+    fn promised(&mut self, promise: Option<Duration>) {
+        let promise = promise.map_or(self.promise, |p| p.max(PROMISE_MIN));
+        if promise != self.promise {
+            self.promise = promise;
+            self.expected = self.expected_after(self.counted_from);
+        }
     }
 
     fn decays_from(&self) -> Stamp {
@@ -74,28 +95,32 @@ impl Huddm {
 
     /// First whole tick at which the score is at or below `limit`.
     fn crosses(&self, limit: f64) -> Stamp {
+        let soonest = self.expected + AFTER;
         if self.base < limit {
-            return self.expected;
+            return soonest;
         }
         let ticks = ((limit / self.base).ln() / TICK.ln()).ceil().max(0.0);
-        self.decays_from() + Duration::from_millis(ticks as u64)
+        soonest.max(self.decays_from() + Duration::from_millis(ticks as u64))
     }
 }
 
 impl Detector for Huddm {
-    fn heard(&mut self, at: Stamp, _promise: Option<Duration>) {
+    fn heard(&mut self, at: Stamp, promise: Option<Duration>) {
         if at <= self.last && self.credits > 0 {
-            return;
+            return self.promised(promise);
         }
         self.last = at;
         let at = at.max(self.counted_from);
         self.uncredited = self.score(at);
         self.base = (self.uncredited + FRAME_WORTH).min(1.0);
-        let gap = millis(at.since(self.counted_from)).max(GAP_FLOOR_MS);
-        self.estimate_ms = 0.9 * self.estimate_ms + 0.1 * gap;
+        if !rests(self.promise) {
+            let gap = millis(at.since(self.counted_from)).max(GAP_FLOOR_MS);
+            self.estimate_ms = 0.9 * self.estimate_ms + 0.1 * gap;
+        }
         self.counted_from = at;
         self.credits += 1;
         self.expected = self.expected_after(at);
+        self.promised(promise);
         debug_assert!((0.0..=1.0).contains(&self.base), "score out of range: {self:?}");
     }
 
@@ -145,7 +170,7 @@ impl Detector for Huddm {
     }
 
     fn held(&self, now: Stamp) -> bool {
-        let ahead = self.expected.since(self.counted_from + self.estimate().mul_f64(MARGIN));
+        let ahead = self.expected.since(self.unheld_after(self.counted_from));
         now < self.hold && now + ahead >= self.fail_at()
     }
 
@@ -182,8 +207,12 @@ mod tests {
         Stamp::from_millis(x)
     }
 
+    fn new(decay: Decay, now: Stamp) -> Huddm {
+        Huddm::new(decay, &Params::default(), now)
+    }
+
     fn steady(decay: Decay) -> (Huddm, u64) {
-        let mut law = Huddm::new(decay, ms(1000));
+        let mut law = new(decay, ms(1000));
         let mut t = 1000;
         for _ in 0..200 {
             t += 10;
@@ -194,7 +223,7 @@ mod tests {
 
     #[test]
     fn first_estimate_is_ten_and_expects_at_twelve() {
-        let law = Huddm::new(Decay::Tick, ms(1000));
+        let law = new(Decay::Tick, ms(1000));
         assert_eq!(law.deadline(), ms(1012));
         assert!((law.score(ms(1012)) - 1.0).abs() < 1e-12);
     }
@@ -216,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_burst_does_not_shrink_the_estimate_below_the_floor() {
-        let mut law = Huddm::new(Decay::Tick, ms(0));
+        let mut law = new(Decay::Tick, ms(0));
         for i in 0..1000u64 {
             law.heard(Stamp::from_nanos(i * 1000), None);
         }

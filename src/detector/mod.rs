@@ -8,17 +8,31 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::stamp::Stamp;
+use gaps::Waiting;
 
 pub mod ask;
 pub mod being_heard;
+pub mod catalog;
+mod chen;
+mod credit;
+mod gaps;
 pub mod huddm;
 pub mod judge;
+mod normal;
 pub mod output;
+mod p95;
+mod phi;
 pub mod promise;
 pub mod rtt;
+pub mod shadows;
+mod timeout;
 
+pub use chen::ChenParams;
 pub use judge::{End, Input, LinkJudge, Said, Tap};
 pub use output::{Evidence, Facts, Gate, Output};
+pub use p95::P95Params;
+pub use phi::PhiParams;
+pub use shadows::{Shadows, Shift};
 
 /// Below this score an endpoint is SUSPECT (H6).
 pub const SUSPECT_BELOW: f64 = 0.5;
@@ -32,6 +46,13 @@ pub const FRAME_WORTH: f64 = 0.2;
 pub const FRAME_SPACING: Duration = Duration::from_millis(5);
 /// The least score while backpressure is fresh (H11).
 pub const SATURATED_FLOOR: f64 = 0.7;
+/// A link that does not speak for its node promises this (detection.md section 7). The laws that learn from gaps rest
+/// while it is in force: silence that long is meant.
+pub const OFF_DUTY: Duration = Duration::from_secs(10);
+/// An own stall longer than this re-arms everything.
+const LONG_STALL: Duration = Duration::from_millis(100);
+/// Arrivals that SUSPECT needs to end.
+const FRAMES_TO_TRUST: u64 = 2;
 /// Scores are sums of 0.2: comparisons forgive their rounding.
 pub(crate) const EPSILON: f64 = 1e-9;
 
@@ -45,6 +66,14 @@ pub enum Kind {
     HuddmTick,
     /// The published field fix: decay only after a whole missed interval (H10).
     HuddmMiss,
+    /// A fixed time after the last arrival (D4, T1).
+    Timeout,
+    /// 1.8 times the 95th percentile of the last 30 gaps (T3).
+    P95,
+    /// Phi accrual: how unlikely the silence is by the gaps seen (D6).
+    Phi,
+    /// Expected arrival plus a margin (NFD-E of Chen, Toueg and Aguilera 2002).
+    Chen,
 }
 
 /// Parameters of a detector.
@@ -62,6 +91,14 @@ pub struct Params {
     pub slack: Duration,
     /// Promise assumed before the first one is heard; default 100 ms.
     pub first_promise: Duration,
+    /// Silence after the last arrival that is death to `timeout`; default 3 s (T4).
+    pub timeout: Duration,
+    /// Of `phi`.
+    pub phi: PhiParams,
+    /// Of `chen`.
+    pub chen: ChenParams,
+    /// Of `p95`.
+    pub p95: P95Params,
 }
 
 impl Default for Params {
@@ -73,17 +110,30 @@ impl Default for Params {
             half_life: Duration::from_secs(600),
             slack: Duration::from_millis(1),
             first_promise: Duration::from_millis(100),
+            timeout: Duration::from_secs(3),
+            phi: PhiParams::default(),
+            chen: ChenParams::default(),
+            p95: P95Params::default(),
         }
     }
 }
 
 impl Params {
-    /// Builds the detector that `kind` names.
+    /// The defaults of a law.
+    pub fn of(kind: Kind) -> Params {
+        Params { kind, ..Params::default() }
+    }
+
+    /// Builds the detector that `kind` names. It counts `now` as its first arrival.
     pub fn build(&self, now: Stamp) -> Box<dyn Detector> {
         match self.kind {
             Kind::Promise => Box::new(promise::Promise::new(self, now)),
-            Kind::HuddmTick => Box::new(huddm::Huddm::new(huddm::Decay::Tick, now)),
-            Kind::HuddmMiss => Box::new(huddm::Huddm::new(huddm::Decay::Miss, now)),
+            Kind::HuddmTick => Box::new(huddm::Huddm::new(huddm::Decay::Tick, self, now)),
+            Kind::HuddmMiss => Box::new(huddm::Huddm::new(huddm::Decay::Miss, self, now)),
+            Kind::Timeout => Box::new(Waiting::new(timeout::Timeout(self.timeout), self, now)),
+            Kind::P95 => Box::new(Waiting::new(p95::P95::new(&self.p95), self, now)),
+            Kind::Phi => Box::new(Waiting::new(phi::Phi::new(&self.phi), self, now)),
+            Kind::Chen => Box::new(Waiting::new(chen::Chen::new(&self.chen), self, now)),
         }
     }
 }
@@ -98,7 +148,7 @@ pub trait Detector: fmt::Debug + Send + Fork {
     fn set_rtt(&mut self, rtt: Duration);
     /// Until then silence means nothing.
     fn deadline(&self) -> Stamp;
-    /// Silence that lasts until then makes SUSPECT.
+    /// Silence that lasts until then makes SUSPECT: later than the deadline, not later than [`Detector::fail_at`].
     fn suspect_at(&self) -> Stamp;
     /// Silence that lasts until then makes FAILED, if no gate holds it.
     fn fail_at(&self) -> Stamp;
@@ -108,7 +158,8 @@ pub trait Detector: fmt::Debug + Send + Fork {
     fn forgive(&mut self, now: Stamp);
     /// Our own loop slept from `from` to `to`: the part of it past the deadline does not count as silence.
     fn excuse(&mut self, from: Stamp, to: Stamp);
-    /// The silence that ended last was explained by the peer: takes back what it taught.
+    /// The silence that ended last was explained by the peer: takes back what it taught. Laws that learn from every gap
+    /// keep it: that is what was published.
     fn unlearn(&mut self);
     /// Backpressure arrived: the score is at least 0.7 and does not decay before `until`; the frame itself recovers
     /// nothing (H11).
@@ -146,3 +197,8 @@ impl Clone for Box<dyn Detector> {
         (**self).fork()
     }
 }
+
+#[cfg(test)]
+mod laws_tests;
+#[cfg(test)]
+mod reference_tests;

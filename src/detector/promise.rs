@@ -3,15 +3,16 @@
 use std::f64::consts::LN_2;
 use std::time::Duration;
 
-use super::{Detector, EPSILON, FRAME_SPACING, FRAME_WORTH, Params, SATURATED_FLOOR};
+use super::credit::Credit;
+use super::{Detector, EPSILON, Params};
 use crate::stamp::{Stamp, nanos};
 
 /// ln 5: the score 0.2 in time constants.
-const LN_5: f64 = 1.609_437_912_434_100_3;
+pub(super) const LN_5: f64 = 1.609_437_912_434_100_3;
 /// FAILED waits for the learned lateness times this.
 const PEAK_MARGIN: f64 = 1.2;
 /// The least promise a peer can make.
-const PROMISE_MIN: Duration = Duration::from_millis(1);
+pub(super) const PROMISE_MIN: Duration = Duration::from_millis(1);
 
 /// The longest lateness seen, fading.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,11 +47,7 @@ pub struct Promise {
     promise: Duration,
     deadline: Stamp,
     hold: Stamp,
-    base: f64,
-    credits: u64,
-    credited_at: Stamp,
-    /// Score and credit before the last credited arrival, for backpressure frames, which recover nothing.
-    uncredited: (f64, Stamp),
+    credit: Credit,
     peak: Peak,
     before_peak: Peak,
 }
@@ -70,10 +67,7 @@ impl Promise {
             promise: params.first_promise,
             deadline: now + params.first_promise + params.slack,
             hold: Stamp::ZERO,
-            base: 1.0,
-            credits: 0,
-            credited_at: Stamp::ZERO,
-            uncredited: (1.0, Stamp::ZERO),
+            credit: Credit::new(),
             peak: Peak::default(),
             before_peak: Peak::default(),
         }
@@ -117,21 +111,11 @@ impl Promise {
         }
     }
 
-    fn credit(&mut self, at: Stamp) {
-        if self.credits > 0 && at < self.credited_at + FRAME_SPACING {
-            return;
-        }
-        self.uncredited = (self.base, self.credited_at);
-        self.base = (self.base + FRAME_WORTH).min(1.0);
-        self.credited_at = at;
-        self.credits += 1;
-    }
-
     fn check_invariants(&self) {
-        debug_assert!((0.0..=1.0).contains(&self.base), "score out of range: {self:?}");
+        debug_assert!((0.0..=1.0).contains(&self.credit.score()), "score out of range: {self:?}");
         debug_assert!(self.peak.late <= self.learn_max, "an outage was learned: {self:?}");
         debug_assert!(self.suspect_at() <= self.fail_at(), "FAILED before SUSPECT: {self:?}");
-        debug_assert!(self.credited_at <= self.last, "credit without an arrival: {self:?}");
+        debug_assert!(self.credit.at() <= self.last, "credit without an arrival: {self:?}");
     }
 }
 
@@ -140,10 +124,10 @@ impl Detector for Promise {
         let at = at.max(self.last);
         let late = at.since(self.deadline);
         if !late.is_zero() {
-            self.base = self.score(at);
+            self.credit.fell_to(self.score(at));
             self.learn(late, at);
         }
-        self.credit(at);
+        self.credit.earn(at);
         self.last = at;
         if let Some(promise) = promise {
             self.promise = promise.max(PROMISE_MIN);
@@ -174,7 +158,8 @@ impl Detector for Promise {
 
     fn score(&self, now: Stamp) -> f64 {
         let late = now.since(self.deadline);
-        if late.is_zero() { self.base } else { self.base.min(self.decayed(late)) }
+        let stored = self.credit.score();
+        if late.is_zero() { stored } else { stored.min(self.decayed(late)) }
     }
 
     fn forgive(&mut self, now: Stamp) {
@@ -191,11 +176,8 @@ impl Detector for Promise {
 
     fn hold(&mut self, at: Stamp, until: Stamp) {
         let at = at.max(self.last);
-        if self.credits > 0 && self.credited_at == at {
-            (self.base, self.credited_at) = self.uncredited;
-            self.credits -= 1;
-        }
-        self.base = self.score(at).max(SATURATED_FLOOR);
+        self.credit.withdraw(at);
+        self.credit.saturate(self.score(at));
         self.last = at;
         self.hold = until;
         self.deadline = (at + self.promise).max(until) + self.slack;
@@ -223,11 +205,11 @@ impl Detector for Promise {
     }
 
     fn credits(&self) -> u64 {
-        self.credits
+        self.credit.count()
     }
 
     fn credited_at(&self) -> Stamp {
-        self.credited_at
+        self.credit.at()
     }
 }
 

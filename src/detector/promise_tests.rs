@@ -1,4 +1,5 @@
 use super::*;
+use crate::detector::SATURATED_FLOOR;
 use proptest::prelude::*;
 
 fn ms(x: u64) -> Stamp {

@@ -104,6 +104,8 @@ pub trait Side {
     fn others_heard(&self, link: &Link) -> Stamp;
     /// The judge of the link said something (only where one judges).
     fn judged(&self, link: &Rc<Link>, now: Stamp, output: &detector::Output);
+    /// A shadow beside that judge changed its mind.
+    fn shadowed(&self, _link: u64, _shift: &detector::Shift) {}
     /// A beat arrived.
     fn beat(&self, link: &Link, now: Stamp, beat: &wire::Beat);
     /// A silence past the deadline ended in life.

@@ -8,8 +8,8 @@ use crate::stamp::Stamp;
 const ACTIVE_FOR: Duration = Duration::from_millis(100);
 /// In TCP mode a client that spoke last is owed an answer: active for this long.
 const CLIENT_SPOKE: Duration = Duration::from_secs(1);
-/// What links without duty promise.
-pub const OFF_DUTY: Duration = Duration::from_secs(10);
+/// What links without duty promise. Detectors know it.
+pub const OFF_DUTY: Duration = crate::detector::OFF_DUTY;
 /// Idle beats leave on this grid, so that many links share a wake-up.
 const GRID_NS: u64 = 10_000_000;
 

@@ -7,7 +7,7 @@ use super::pressure::Tell;
 use super::stream::Stream;
 use super::{Link, Lost};
 use crate::clock;
-use crate::detector::{Facts, Output};
+use crate::detector::{Facts, LinkJudge, Output};
 use crate::stamp::Stamp;
 use crate::sys;
 use crate::verdict::State;
@@ -125,11 +125,20 @@ impl Link {
                 let Some(j) = judge.as_mut() else { return };
                 j.poll(now, &mut || self.judge_facts())
             };
-            let Some(output) = output else { return };
+            let Some(output) = output else { break };
             if matches!(output, Output::Challenge) {
                 self.challenge(now);
             }
             self.side.judged(self, now, &output);
+        }
+        self.tell_shifts();
+    }
+
+    fn tell_shifts(&self) {
+        loop {
+            let shift = self.judge.borrow_mut().as_mut().and_then(LinkJudge::take_shift);
+            let Some(shift) = shift else { return };
+            self.side.shadowed(self.id, &shift);
         }
     }
 

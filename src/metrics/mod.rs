@@ -134,11 +134,16 @@ impl Metrics {
     /// Handles of a configured upstream; the same ones for the same name. `name` must come from the configuration,
     /// never from a peer. Cold: takes a lock.
     pub fn upstream(&self, name: &str) -> Arc<UpstreamMetrics> {
+        self.upstream_with(name, &[])
+    }
+
+    /// The same with counters for these shadow detectors; whoever asks for a name first decides.
+    pub fn upstream_with(&self, name: &str, shadows: &[&'static str]) -> Arc<UpstreamMetrics> {
         let mut all = self.upstreams.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.get(name) {
             return known.clone();
         }
-        let fresh = Arc::new(UpstreamMetrics::new(&self.families, name));
+        let fresh = Arc::new(UpstreamMetrics::new(&self.families, name, shadows));
         all.insert(name.to_owned(), fresh.clone());
         fresh
     }

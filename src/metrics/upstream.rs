@@ -39,6 +39,7 @@ pub(super) struct Families {
     total: IntCounterVec,
     closed: IntCounterVec,
     rejected: IntCounterVec,
+    shadows: IntCounterVec,
 }
 
 impl Families {
@@ -99,7 +100,17 @@ impl Families {
                 "Work turned away before it had an endpoint, by reason.",
                 &["upstream", "reason"],
             ),
+            shadows: counters(
+                r,
+                "sidebeat_detector_shadow_transitions_total",
+                "Changes of state that a shadow detector would have made.",
+                &["upstream", "detector", "to"],
+            ),
         }
+    }
+
+    fn shadow(&self, upstream: &str, detector: &str) -> [IntCounter; 3] {
+        State::ALL.map(|to| self.shadows.with_label_values(&[upstream, detector, to.name()]))
     }
 
     fn connections(&self, direction: Direction, name: &str) -> Arc<ConnectionMetrics> {
@@ -133,10 +144,12 @@ pub struct UpstreamMetrics {
     pub lateness_seconds: Histogram,
     /// Application connections to it.
     pub connections: Arc<ConnectionMetrics>,
+    /// By shadow detector and state.
+    shadows: Vec<(&'static str, [IntCounter; 3])>,
 }
 
 impl UpstreamMetrics {
-    pub(super) fn new(f: &Families, name: &str) -> UpstreamMetrics {
+    pub(super) fn new(f: &Families, name: &str, shadows: &[&'static str]) -> UpstreamMetrics {
         let transition =
             |(to, cause): (State, &Cause)| f.transitions.with_label_values(&[name, to.name(), cause.name()]);
         let pairs = State::ALL.into_iter().flat_map(|to| Cause::ALL.iter().map(move |cause| (to, cause)));
@@ -147,6 +160,14 @@ impl UpstreamMetrics {
             detection_seconds: f.detection.with_label_values(&[name]),
             lateness_seconds: f.lateness.with_label_values(&[name]),
             connections: f.connections(Direction::Out, name),
+            shadows: shadows.iter().map(|detector| (*detector, f.shadow(name, detector))).collect(),
+        }
+    }
+
+    /// Counts that a shadow detector changed its mind; one that is not configured is not counted.
+    pub fn shadowed(&self, detector: &str, to: State) {
+        if let Some((_, counters)) = self.shadows.iter().find(|(name, _)| *name == detector) {
+            counters[usize::from(to.code())].inc();
         }
     }
 
@@ -204,6 +225,22 @@ mod tests {
         let want = r#"sidebeat_upstream_transitions_total{cause="none",to="active",upstream="orders"} 2"#;
         assert!(all.contains(&want));
         assert_eq!(all.iter().filter(|l| l.ends_with(" 0")).count(), all.len() - 2);
+    }
+
+    #[test]
+    fn configured_shadows_exist_before_they_change_their_mind() {
+        let m = Metrics::new(BuildInfo::current());
+        let up = m.upstream_with("orders", &["huddm", "timeout"]);
+        up.shadowed("timeout", State::Failed);
+        up.shadowed("phi", State::Failed);
+        let text = String::from_utf8(m.render(&Scrape::default()).1).unwrap();
+        let all: Vec<&str> =
+            text.lines().filter(|l| l.starts_with("sidebeat_detector_shadow_transitions_total{")).collect();
+        assert_eq!(all.len(), 6, "{all:?}");
+        let counted: Vec<_> = all.iter().filter(|l| !l.ends_with(" 0")).collect();
+        let want = r#"sidebeat_detector_shadow_transitions_total{detector="timeout",to="failed",upstream="orders"} 1"#;
+        assert_eq!(counted, [&want]);
+        assert!(Arc::ptr_eq(&up, &m.upstream("orders")));
     }
 
     #[test]

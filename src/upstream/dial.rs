@@ -110,7 +110,7 @@ pub async fn dial(
         dialer: true,
         one_stream: !main,
     };
-    let judge = LinkJudge::new(&params.detector, now);
+    let judge = LinkJudge::with_shadows(&params.detector, &params.shadows, now);
     let peer = Peer { node: got.welcome.node.clone(), incarnation: got.welcome.incarnation };
     let link = Link::new(hub.w.clone(), got.io, peer, conf, Some(judge), side.clone());
     side.link.set(link.id);

@@ -45,6 +45,8 @@ pub struct UpstreamParams {
     pub connect_timeout: Duration,
     /// Parameters of the judges.
     pub detector: detector::Params,
+    /// Laws that judge beside it and change nothing, by their names in the configuration.
+    pub shadows: Vec<(&'static str, detector::Params)>,
 }
 
 /// A named set of endpoints.

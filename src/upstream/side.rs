@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::facts::LinkLost;
 use super::hub::{Hub, Key, News, WeakHub};
 use super::registry::Shared;
-use crate::detector::Output;
+use crate::detector::{Output, Shift};
 use crate::link::{BeatFacts, Link, Lost, Side, Stream};
 use crate::stamp::Stamp;
 use crate::verdict::{State, Vouch};
@@ -80,6 +80,14 @@ impl Side for OutboundSide {
             }
         }
         self.tell(now, News::Judged(link.id, *output));
+    }
+
+    /// Counted once per node: by the link that holds its duty.
+    fn shadowed(&self, link: u64, shift: &Shift) {
+        let Some(hub) = self.hub.upgrade().filter(|_| self.on_duty(link)) else { return };
+        hub.metrics[self.key.up].shadowed(shift.detector, shift.to);
+        tracing::debug!(link, endpoint = %self.shared.address, detector = shift.detector, to = shift.to.name(),
+            "shadow");
     }
 
     fn beat(&self, _link: &Link, now: Stamp, beat: &wire::Beat) {

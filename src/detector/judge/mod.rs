@@ -14,7 +14,8 @@ use crate::detector::ask::Ask;
 use crate::detector::being_heard::BeingHeard;
 use crate::detector::output::{Facts, Gate, Output};
 use crate::detector::rtt::MinRtt;
-use crate::detector::{Detector, FAILED_BELOW, HEALED_FROM, Params, SUSPECT_BELOW};
+use crate::detector::shadows::{Shadows, Shift};
+use crate::detector::{Detector, FAILED_BELOW, HEALED_FROM, LONG_STALL, Params, SUSPECT_BELOW};
 use crate::stamp::Stamp;
 use crate::verdict::State;
 
@@ -23,8 +24,6 @@ mod rules;
 
 pub use input::{End, Input, Said, Tap};
 
-/// An own stall longer than this re-arms everything.
-const LONG_STALL: Duration = Duration::from_millis(100);
 /// Unread data, and a challenge that could not be written, hold FAILED back this long (plus two round trips).
 const HOLD: Duration = Duration::from_millis(250);
 /// Facts are looked up again this often while a gate holds.
@@ -34,8 +33,6 @@ const EXPLAIN_WITHIN: Duration = Duration::from_millis(100);
 /// So many explained stalls within `HABIT_WITHIN` are the habit of a throttled peer, and habits are learned.
 const HABIT: usize = 8;
 const HABIT_WITHIN: Duration = Duration::from_secs(5);
-/// Frames that SUSPECT needs to end.
-const FRAMES_TO_TRUST: u64 = 2;
 
 /// A silence that ended.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +56,8 @@ struct Failure {
 pub struct LinkJudge {
     hearing: Box<dyn Detector>,
     heard: BeingHeard,
+    /// They hear what `hearing` hears.
+    shadows: Option<Box<Shadows>>,
     learn_max: Duration,
     rtt: MinRtt,
     ask: Ask,
@@ -85,9 +84,15 @@ pub struct LinkJudge {
 impl LinkJudge {
     /// Judge of a link that has just been heard (its WELCOME or HELLO).
     pub fn new(params: &Params, now: Stamp) -> Self {
+        LinkJudge::with_shadows(params, &[], now)
+    }
+
+    /// The same with laws that judge beside it and change nothing: see [`LinkJudge::take_shift`].
+    pub fn with_shadows(params: &Params, shadows: &[(&'static str, Params)], now: Stamp) -> Self {
         LinkJudge {
             hearing: params.build(now),
             heard: BeingHeard::new(params, now),
+            shadows: (!shadows.is_empty()).then(|| Box::new(Shadows::new(shadows, now))),
             learn_max: params.learn_max,
             rtt: MinRtt::new(),
             ask: Ask::new(),
@@ -148,6 +153,9 @@ impl LinkJudge {
         let least = self.rtt.sample(at, rtt);
         self.hearing.set_rtt(least);
         self.heard.set_rtt(least);
+        if let Some(shadows) = &mut self.shadows {
+            shadows.set_rtt(least);
+        }
     }
 
     /// As [`LinkJudge::rtt_sample_at`], measured at the latest arrival.
@@ -176,6 +184,9 @@ impl LinkJudge {
         if active {
             self.arrived(at, None);
             self.hearing.hold(at, at + promise);
+            if let Some(shadows) = &mut self.shadows {
+                shadows.hold(at, at + promise);
+            }
         } else {
             self.arrived(at, Some(promise));
         }
@@ -194,9 +205,15 @@ impl LinkJudge {
         self.stalls[self.stalls_next] = at;
         self.stalls_next = (self.stalls_next + 1) % HABIT;
         let habit = oldest != Stamp::ZERO && at.since(oldest) <= HABIT_WITHIN;
-        if ended.learned && !habit {
+        if habit {
+            return;
+        }
+        if ended.learned {
             self.hearing.unlearn();
             self.ended = Some(Ended { learned: false, ..ended });
+        }
+        if let Some(shadows) = &mut self.shadows {
+            shadows.unlearn();
         }
     }
 
@@ -211,6 +228,9 @@ impl LinkJudge {
             self.pending_hold = self.hold_once(Gate::OwnStall);
         }
         self.ask.excuse(from, to);
+        if let Some(shadows) = &mut self.shadows {
+            shadows.own_stall(from, to);
+        }
         if to.since(from) > LONG_STALL {
             self.hearing.forgive(to);
             self.heard.forgive();
@@ -246,7 +266,10 @@ impl LinkJudge {
         if judged.0 < due.0 {
             due = judged;
         }
-        due
+        match &self.shadows {
+            Some(shadows) if shadows.next_due() < due.0 => (shadows.next_due(), "shadow"),
+            _ => due,
+        }
     }
 
     /// Judges at `now`, the time taken before the last empty poll of the socket. Call until `None`. `facts` is asked
@@ -260,6 +283,9 @@ impl LinkJudge {
     }
 
     fn judge(&mut self, now: Stamp, facts: &mut dyn FnMut() -> Facts) -> Option<Output> {
+        if let Some(shadows) = &mut self.shadows {
+            shadows.judge(now);
+        }
         if let Some(gate) = self.pending_hold.take() {
             return Some(Output::Held(gate));
         }
@@ -286,6 +312,12 @@ impl LinkJudge {
         };
         self.check_invariants();
         output
+    }
+
+    /// What a shadow has changed its mind about. Call it after [`LinkJudge::poll`], until `None`: what is not taken
+    /// keeps [`LinkJudge::next_due`] in the past.
+    pub fn take_shift(&mut self) -> Option<Shift> {
+        self.shadows.as_mut()?.take()
     }
 
     // === reading ===
@@ -351,5 +383,7 @@ impl LinkJudge {
     }
 }
 
+#[cfg(test)]
+mod kinds_tests;
 #[cfg(test)]
 mod tests;

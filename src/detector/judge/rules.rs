@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Ended, FRAMES_TO_TRUST, Failure, HOLD, LinkJudge, RECHECK};
+use super::{Ended, Failure, HOLD, LinkJudge, RECHECK};
 use crate::detector::output::{Evidence, Facts, Gate, Output};
 use crate::detector::promise::reached;
-use crate::detector::{Detector, HEALED_FROM, SUSPECT_BELOW};
+use crate::detector::{Detector, FRAMES_TO_TRUST, HEALED_FROM, SUSPECT_BELOW};
 use crate::stamp::Stamp;
 use crate::verdict::State;
 
@@ -74,6 +74,9 @@ impl LinkJudge {
         let late = at.since(self.hearing.deadline());
         let before = (!late.is_zero()).then(|| self.hearing.peak(at));
         self.hearing.heard(at, promise);
+        if let Some(shadows) = &mut self.shadows {
+            shadows.heard(at, promise);
+        }
         if let Some(peak) = before {
             let learned = self.hearing.peak(at) > peak;
             self.silence_ended(at, late, learned);

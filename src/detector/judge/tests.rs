@@ -13,18 +13,23 @@ fn dur(x: u64) -> Duration {
 const RTT: Duration = Duration::from_micros(500);
 
 /// A judge in virtual time. `echo`: the peer answers challenges after one round trip.
-struct Bench {
-    judge: LinkJudge,
-    now: Stamp,
+pub(super) struct Bench {
+    pub(super) judge: LinkJudge,
+    pub(super) now: Stamp,
     facts: Facts,
-    echo: bool,
+    pub(super) echo: bool,
     answers: Vec<Stamp>,
     seen: Vec<(Stamp, Output)>,
+    pub(super) shifts: Vec<Shift>,
 }
 
 impl Bench {
-    fn new(params: &Params) -> Self {
-        let mut judge = LinkJudge::new(params, ms(1000));
+    pub(super) fn new(params: &Params) -> Self {
+        Bench::with_shadows(params, &[])
+    }
+
+    pub(super) fn with_shadows(params: &Params, shadows: &[(&'static str, Params)]) -> Self {
+        let mut judge = LinkJudge::with_shadows(params, shadows, ms(1000));
         judge.rtt_sample(RTT);
         Bench {
             judge,
@@ -33,6 +38,7 @@ impl Bench {
             echo: false,
             answers: Vec::new(),
             seen: Vec::new(),
+            shifts: Vec::new(),
         }
     }
 
@@ -44,14 +50,14 @@ impl Bench {
         bench
     }
 
-    fn beats(&mut self, n: u64) {
+    pub(super) fn beats(&mut self, n: u64) {
         for _ in 0..n {
             self.after(dur(16));
             self.beat();
         }
     }
 
-    fn beat(&mut self) {
+    pub(super) fn beat(&mut self) {
         self.judge.heard(self.now);
         self.judge.promised(self.now, dur(20));
         self.poll();
@@ -70,11 +76,14 @@ impl Bench {
             rounds += 1;
             assert!(rounds < 20, "poll never ends: {:?}", self.seen);
         }
+        while let Some(shift) = self.judge.take_shift() {
+            self.shifts.push(shift);
+        }
         assert!(self.judge.next_due().0 > self.now, "due in the past: {:?}", self.judge.next_due());
     }
 
     /// Lets time pass, waking exactly when the judge asks for it or an answer arrives.
-    fn after(&mut self, d: Duration) {
+    pub(super) fn after(&mut self, d: Duration) {
         let end = self.now + d;
         loop {
             self.answers.sort();
@@ -100,7 +109,7 @@ impl Bench {
         std::mem::take(&mut self.seen)
     }
 
-    fn verdicts(&mut self) -> Vec<&'static str> {
+    pub(super) fn verdicts(&mut self) -> Vec<&'static str> {
         self.take().iter().filter_map(|(_, o)| name(o)).collect()
     }
 }

@@ -1,0 +1,200 @@
+//! Pure: no IO, no clock. One judge of one run: the shipped [`LinkJudge`], what it said, and how often it was wrong.
+
+use std::time::Duration;
+
+use super::detectors::Contestant;
+use super::sender::{Frame, Ours};
+use crate::detector::{Detector, Facts, Kind, LinkJudge, Output};
+use crate::stamp::Stamp;
+use crate::verdict::State;
+
+/// A judge says at most this much at one instant; more is a defect.
+const OUTPUTS_MAX: usize = 64;
+
+/// What was said while nothing was wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Verdicts FAILED.
+    pub failed: u64,
+    /// Verdicts SUSPECT.
+    pub suspect: u64,
+    /// FAILED that healed as an outage: longer than what is learned, or explained by the peer.
+    pub outages: u64,
+    /// Silences beyond the law's limit, counted whatever the state was: the count of simulations without states.
+    pub silences: u64,
+    /// Questions sent.
+    pub challenges: u64,
+}
+
+impl std::ops::Add for Counts {
+    type Output = Counts;
+    fn add(self, other: Counts) -> Counts {
+        Counts {
+            failed: self.failed + other.failed,
+            suspect: self.suspect + other.suspect,
+            outages: self.outages + other.outages,
+            silences: self.silences + other.silences,
+            challenges: self.challenges + other.challenges,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Seat {
+    /// Who judges.
+    pub who: Contestant,
+    /// What was said before the fault.
+    pub counts: Counts,
+    judge: LinkJudge,
+    /// The bare law, to count silences by; not for those that ask, whose arrivals depend on their verdicts.
+    law: Option<Box<dyn Detector>>,
+    /// Counting ends at the fault.
+    fault: Stamp,
+    polled: Stamp,
+    suspected: Option<Stamp>,
+    failed: Option<Stamp>,
+    /// When the open question was sent; ZERO: none.
+    asked: Stamp,
+}
+
+impl Seat {
+    /// A judge that has just heard the peer. `rtt`: what the handshake took.
+    pub fn new(who: Contestant, start: Stamp, rtt: Duration, fault: Stamp) -> Seat {
+        let mut judge = LinkJudge::new(&who.params, start);
+        judge.rtt_sample_at(start, rtt);
+        let law = (who.params.kind != Kind::Promise).then(|| who.params.build(start));
+        Seat {
+            who,
+            counts: Counts::default(),
+            judge,
+            law,
+            fault,
+            polled: start,
+            suspected: None,
+            failed: None,
+            asked: Stamp::ZERO,
+        }
+    }
+
+    /// State by now.
+    pub fn state(&self) -> State {
+        self.judge.state()
+    }
+
+    /// Score at `now`.
+    pub fn score(&self, now: Stamp) -> f64 {
+        self.judge.score(now)
+    }
+
+    /// When it has something to do next.
+    pub fn next_due(&self) -> Stamp {
+        self.judge.next_due().0
+    }
+
+    /// When the question that is still open was sent.
+    pub fn asked(&self) -> Stamp {
+        self.asked
+    }
+
+    /// Does what is due before `until`, each at its time. For those whose questions nobody hears.
+    pub fn catch_up(&mut self, until: Stamp) {
+        while self.next_due() < until {
+            let at = self.next_due().max(self.polled);
+            self.poll(at, Facts::default());
+        }
+    }
+
+    /// The observer's own loop slept.
+    pub fn own_stall(&mut self, from: Stamp, to: Stamp) {
+        self.judge.own_stall(from, to);
+        let Some(law) = &mut self.law else { return };
+        if to.since(from) > Duration::from_millis(100) {
+            law.forgive(to);
+        } else {
+            law.excuse(from, to);
+        }
+    }
+
+    /// A frame was read: as the link does it, in the same order.
+    pub fn hear(&mut self, now: Stamp, frame: &Frame) {
+        if let Some(law) = &mut self.law {
+            self.counts.silences += u64::from(now > law.fail_at() && now < self.fault);
+            law.heard(now, frame.promise);
+        }
+        self.judge.heard(now);
+        if let Some(sent) = frame.answers
+            && sent == self.asked
+        {
+            self.judge.rtt_sample(now.since(sent));
+            self.judge.challenge_answered(now);
+            self.asked = Stamp::ZERO;
+        }
+        // Who asks nobody measures nothing and is heard by nobody.
+        let echo = frame.echo.filter(|_| self.law.is_none());
+        if let Some(sent) = echo {
+            self.judge.rtt_sample(now.since(sent).saturating_sub(frame.heard_age));
+        }
+        if frame.stalled {
+            self.judge.peer_stalled(now);
+        }
+        if echo.is_some() {
+            self.judge.peer_view(now, frame.heard_age);
+        }
+        if let Some(promise) = frame.promise {
+            self.judge.promised(now, promise);
+        }
+    }
+
+    /// A frame of ours left with that promise.
+    pub fn wrote(&mut self, now: Stamp, promise: Duration) {
+        self.judge.we_promised(now, promise);
+    }
+
+    /// Judges at `now` until there is nothing to say. Gives the questions to send.
+    pub fn poll(&mut self, now: Stamp, facts: Facts) -> Option<Ours> {
+        self.polled = now;
+        let mut question = None;
+        for _ in 0..OUTPUTS_MAX {
+            let Some(output) = self.judge.poll(now, &mut || facts) else { return question };
+            let counted = u64::from(now < self.fault);
+            match output {
+                Output::Challenge => {
+                    self.counts.challenges += counted;
+                    self.judge_asks(now);
+                    question = Some(Ours { sent: now, challenge: true });
+                }
+                Output::Suspect(_) => {
+                    self.counts.suspect += counted;
+                    self.suspected = Some(now);
+                }
+                Output::Failed(_) | Output::LinkOnly(_) => {
+                    self.counts.failed += counted;
+                    self.failed = Some(now);
+                }
+                Output::Active(evidence) => {
+                    self.counts.outages += u64::from(evidence.outage) * counted;
+                    (self.suspected, self.failed) = (None, None);
+                }
+                Output::Held(_) => {}
+            }
+        }
+        debug_assert!(false, "a judge that never rests: {self:?}");
+        question
+    }
+
+    fn judge_asks(&mut self, now: Stamp) {
+        if self.who.params.kind == Kind::Promise {
+            self.judge.challenge_sent(now);
+            self.asked = now;
+        }
+    }
+
+    /// From the fault to SUSPECT and to FAILED, if that is the state that stayed. A judge that was there already took no
+    /// time.
+    pub fn detected(&self) -> (Option<Duration>, Option<Duration>) {
+        let after = |t: Stamp| t.since(self.fault);
+        let failed = self.failed.filter(|_| self.state() == State::Failed).map(after);
+        (self.suspected.map(after).or(failed), failed)
+    }
+}
