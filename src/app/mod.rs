@@ -21,6 +21,7 @@ use crate::admin::events::EventLog;
 use crate::config::Config;
 use crate::metrics::{BuildInfo, Metrics};
 use crate::proxy::accept;
+use crate::trace;
 use control::App;
 use data::{Command, Listeners, WorkerSeed};
 
@@ -40,6 +41,9 @@ pub enum RunError {
     /// A thread or runtime could not be made.
     #[error("cannot start: {0}")]
     Start(#[from] io::Error),
+    /// Nothing can be recorded.
+    #[error("{0}")]
+    Trace(#[from] trace::TraceError),
     /// A worker thread panicked.
     #[error("a worker stopped by a defect; see the log")]
     Worker,
@@ -59,13 +63,16 @@ pub fn run(config: Config, set_level: SetLevel) -> Result<(), RunError> {
     let listeners = Listeners::bind(&config)?;
     let shared = params::Shared::build(&config, seed, &metrics, &events);
     shared.note_addresses(listeners.addresses(&config));
-    let (workers, posts) = start_workers(&config, seed, &listeners, &shared)?;
+    let (tracer, recorders) = start_trace(&config, seed, &metrics)?;
+    let (workers, posts) = start_workers(&config, seed, &listeners, &shared, recorders)?;
     let app = Arc::new(App::new(config, shared, posts, metrics, events, set_level));
     log_start(&app, &admin_listener, public.as_ref());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(stop::until_stopped(app.clone(), admin_listener, public));
     app.stop_workers();
     join(workers)?;
+    // The workers' last records are on their way.
+    tracer.into_iter().for_each(trace::Tracer::join);
     result
 }
 
@@ -75,16 +82,30 @@ fn listen(addr: SocketAddr, what: &str) -> Result<TcpListener, RunError> {
 
 type Posts = Vec<UnboundedSender<Command>>;
 
+/// The recorder, if one is configured, and what each worker needs of it.
+fn start_trace(
+    config: &Config,
+    incarnation: u64,
+    metrics: &Arc<Metrics>,
+) -> Result<(Option<trace::Tracer>, Vec<Option<trace::Seed>>), RunError> {
+    let (t, workers) = (&config.trace, config.node.workers);
+    let Some(path) = t.path.clone() else { return Ok((None, (0..workers).map(|_| None).collect())) };
+    let conf = trace::Conf { path, max_size: t.max_size, files: t.files, links: t.links };
+    let (tracer, seeds) = trace::start(&conf, &config.node.id, incarnation, workers, metrics)?;
+    Ok((Some(tracer), seeds.into_iter().map(Some).collect()))
+}
+
 fn start_workers(
     config: &Config,
     seed: u64,
     listeners: &Listeners,
     shared: &Arc<params::Shared>,
+    recorders: Vec<Option<trace::Seed>>,
 ) -> Result<(Vec<JoinHandle<()>>, Posts), RunError> {
     let n = config.node.workers;
     let (posts, boxes): (Vec<_>, Vec<_>) = (0..n).map(|_| tokio::sync::mpsc::unbounded_channel()).unzip();
     let mut threads = Vec::new();
-    for (index, mail) in boxes.into_iter().enumerate() {
+    for ((index, mail), recorder) in boxes.into_iter().enumerate().zip(recorders) {
         let worker = WorkerSeed {
             index,
             seed: seed.rotate_left(index as u32) ^ 0x9e37_79b9_7f4a_7c15,
@@ -92,6 +113,7 @@ fn start_workers(
             shared: shared.clone(),
             posts: posts.clone(),
             mail,
+            recorder,
         };
         let name = format!("sb-worker-{index}");
         threads.push(std::thread::Builder::new().name(name).spawn(move || data::run(worker))?);

@@ -79,7 +79,7 @@ impl Seed {
             changes: Vec::new(),
             live: BTreeMap::new(),
             lost: 0,
-            to: self.to,
+            to: Some(self.to),
             waiting: Arc::default(),
         };
         Rc::new(Recorder { worker: self.worker, shared: self.shared, state: RefCell::new(state) })
@@ -92,7 +92,8 @@ struct State {
     live: BTreeMap<u32, Arc<LinkInfo>>,
     /// Records that were dropped since the last block left.
     lost: u64,
-    to: Sender<Chunk>,
+    /// None once closed.
+    to: Option<Sender<Chunk>>,
     waiting: Arc<AtomicUsize>,
 }
 
@@ -127,6 +128,22 @@ impl Recorder {
         Some(Box::new(LinkTap { id, recorder: self.clone(), ended: false }))
     }
 
+    /// The worker ends: so do the links that are still there. Nothing is recorded from now on, and the writer may end.
+    pub fn close(&self) {
+        let mut s = self.state.borrow_mut();
+        if s.to.is_none() {
+            return;
+        }
+        let at = s.block.last();
+        for link in s.live.keys().copied().collect::<Vec<_>>() {
+            let event = Event::Input(Input::Ended { at, how: End::Unknown });
+            self.add(&mut s, &Record { link, at, event });
+        }
+        drop(s);
+        self.flush();
+        self.state.borrow_mut().to = None;
+    }
+
     /// What is in the block leaves now. Call it a few times a second.
     pub fn flush(&self) {
         let mut s = self.state.borrow_mut();
@@ -138,6 +155,9 @@ impl Recorder {
     }
 
     fn add(&self, s: &mut State, record: &Record) {
+        if s.to.is_none() {
+            return;
+        }
         if s.lost > 0 && !self.resume(s, record.at) {
             return self.lose(s, 1);
         }
@@ -153,7 +173,7 @@ impl Recorder {
     }
 
     fn hand_over(&self, s: &mut State) {
-        if s.block.is_empty() && s.changes.is_empty() {
+        if s.to.is_none() || s.block.is_empty() && s.changes.is_empty() {
             return;
         }
         if s.waiting.load(Acquire) >= WAITING {
@@ -167,7 +187,8 @@ impl Recorder {
         s.waiting.fetch_add(1, Relaxed);
         let links = std::mem::take(&mut s.changes);
         let chunk = Chunk { worker: self.worker, bytes, count, links, waiting: s.waiting.clone() };
-        if s.to.send(chunk).is_err() {
+        let sent = s.to.as_ref().is_some_and(|to| to.send(chunk).is_ok());
+        if !sent {
             // The writer is gone: a defect of its own, told in the log. Nothing is recorded any more.
             self.lose(s, u64::from(count));
         }
@@ -211,7 +232,7 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        self.flush();
+        self.close();
     }
 }
 
@@ -338,6 +359,21 @@ mod tests {
         assert!(matches!(changes[..], [Change::Up(1, _), Change::Down(1)]), "{changes:?}");
         let last = records(all.into_iter()).pop().unwrap();
         assert_eq!(last.event, Event::Input(Input::Ended { at: at(250), how: End::Unknown }));
+    }
+
+    /// Links that are never dropped (streams and their link hold each other) must not keep the writer waiting.
+    #[test]
+    fn a_closed_recorder_lets_the_writer_go() {
+        let (recorder, chunks, _) = bench(10);
+        let mut tap = recorder.link(at(100), info).unwrap();
+        tap.note(&Input::Heard { at: at(300) });
+        recorder.close();
+        tap.note(&Input::Heard { at: at(400) });
+        let got = records(chunks.iter());
+        let ended = Event::Input(Input::Ended { at: at(300), how: End::Unknown });
+        assert_eq!(got.last().map(|r| &r.event), Some(&ended));
+        assert_eq!(got.len(), 3);
+        drop(tap);
     }
 
     #[test]
