@@ -44,15 +44,15 @@ fn scan(bytes: &[u8], size: usize) -> Result<Vec<Item>, FormatError> {
     let (mut scanner, mut items) = (Scanner::new(), Vec::new());
     for piece in bytes.chunks(size.max(1)) {
         scanner.feed(piece);
-        while let Some(item) = scanner.next()? {
+        while let Some(item) = scanner.next_item()? {
             items.push(item);
         }
     }
     scanner.end();
-    while let Some(item) = scanner.next()? {
+    while let Some(item) = scanner.next_item()? {
         items.push(item);
     }
-    assert_eq!(scanner.next(), Ok(None), "the end is for ever");
+    assert_eq!(scanner.next_item(), Ok(None), "the end is for ever");
     Ok(items)
 }
 

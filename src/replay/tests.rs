@@ -330,7 +330,7 @@ fn questions_of_a_replayed_judge_are_answered_in_kept_time_only() {
     let failed = said.iter().find(|(_, s)| *s == Said::Failed).expect("60 ms are too long for it");
     assert!(failed.0 < back, "nobody answered in the silence");
     let healed = said.iter().find(|(_, s)| matches!(s, Said::Active { .. })).expect("it heals");
-    assert!(healed.0.since(back) < dur(70), "rounds of questions, not beats alone, heal: {:?}", healed.0.since(back));
+    assert!(healed.0.since(back) < dur(45), "rounds of questions, not beats alone, heal: {:?}", healed.0.since(back));
 }
 
 #[test]

@@ -158,7 +158,7 @@ fn read(
             scanner.end();
         }
         scanner.feed(&piece[..n]);
-        while let Some(item) = scanner.next().map_err(&format)? {
+        while let Some(item) = scanner.next_item().map_err(&format)? {
             match item {
                 Item::Header(_) => {}
                 Item::Block { worker, records } => {

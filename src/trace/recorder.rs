@@ -310,7 +310,7 @@ mod tests {
         let mut all = Vec::new();
         for chunk in chunks {
             scanner.feed(&chunk.bytes);
-            while let Some(item) = scanner.next().unwrap() {
+            while let Some(item) = scanner.next_item().unwrap() {
                 match item {
                     Item::Block { worker, records } => {
                         assert_eq!((worker, records.len()), (2, chunk.count as usize));

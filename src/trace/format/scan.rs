@@ -77,7 +77,7 @@ impl Scanner {
     ///
     /// # Errors
     /// The header is not one; nothing follows.
-    pub fn next(&mut self) -> Result<Option<Item>, FormatError> {
+    pub fn next_item(&mut self) -> Result<Option<Item>, FormatError> {
         if !self.begun {
             return self.header();
         }

@@ -42,12 +42,12 @@ fn scan(bytes: &[u8], size: usize) -> Result<Vec<Item>, FormatError> {
     let (mut scanner, mut items) = (Scanner::new(), Vec::new());
     for piece in bytes.chunks(size.max(1)) {
         scanner.feed(piece);
-        while let Some(item) = scanner.next()? {
+        while let Some(item) = scanner.next_item()? {
             items.push(item);
         }
     }
     scanner.end();
-    while let Some(item) = scanner.next()? {
+    while let Some(item) = scanner.next_item()? {
         items.push(item);
     }
     Ok(items)
@@ -129,7 +129,7 @@ fn a_torn_tail_loses_its_block_only() {
         assert_eq!(blocks(&items), [&[heard(1, 10)][..]], "cut at {end}");
         assert_eq!(damage(&items), [(first as u64, (end - first) as u64)], "cut at {end}");
     }
-    assert_eq!(damage(&scan(&whole, 4096).unwrap()), []);
+    assert!(damage(&scan(&whole, 4096).unwrap()).is_empty());
 }
 
 #[test]

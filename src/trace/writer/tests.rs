@@ -34,7 +34,7 @@ impl Memory {
         let (mut scanner, mut items) = (Scanner::new(), Vec::new());
         scanner.feed(&bytes);
         scanner.end();
-        while let Some(item) = scanner.next().unwrap() {
+        while let Some(item) = scanner.next_item().unwrap() {
             items.push(item);
         }
         items
