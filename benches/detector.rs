@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use sidebeat::clock;
-use sidebeat::detector::{Facts, Kind, LinkJudge, Params};
+use sidebeat::detector::{Facts, Kind, LinkJudge, Params, catalog};
 use sidebeat::stamp::{Stamp, nanos};
 use sidebeat::upstream::balance::{Balance, Enforce, View};
 use sidebeat::upstream::endpoint::{Endpoint, EndpointParams};
@@ -31,11 +31,10 @@ fn report(name: &str, links: usize, (best, worst): (f64, f64)) {
     println!("{name:34} {links:6} {best:9.1} {worst:9.1}");
 }
 
-fn judges(kind: Kind, n: usize) -> Vec<LinkJudge> {
-    let params = Params { kind, ..Params::default() };
+fn judges(params: &Params, shadows: &[(&'static str, Params)], n: usize) -> Vec<LinkJudge> {
     (0..n)
         .map(|_| {
-            let mut judge = LinkJudge::new(&params, Stamp::from_millis(1000));
+            let mut judge = LinkJudge::with_shadows(params, shadows, Stamp::from_millis(1000));
             judge.rtt_sample(Duration::from_micros(300));
             judge
         })
@@ -43,8 +42,8 @@ fn judges(kind: Kind, n: usize) -> Vec<LinkJudge> {
 }
 
 /// Every link hears a beat each 16 ms and looks at its clock after each.
-fn hear(kind: Kind, n: usize) -> (f64, f64) {
-    let mut judges = judges(kind, n);
+fn hear(params: &Params, shadows: &[(&'static str, Params)], n: usize) -> (f64, f64) {
+    let mut judges = judges(params, shadows, n);
     let sweeps = (200_000 / n).max(20);
     let mut t = Stamp::from_millis(1000);
     measure(sweeps * n, || {
@@ -61,7 +60,7 @@ fn hear(kind: Kind, n: usize) -> (f64, f64) {
 
 /// The same with the peer's view of us and our own writes: all that one beat carries.
 fn whole_beat(n: usize) -> (f64, f64) {
-    let mut judges = judges(Kind::Promise, n);
+    let mut judges = judges(&Params::of(Kind::Promise), &[], n);
     let sweeps = (200_000 / n).max(20);
     let mut t = Stamp::from_millis(1000);
     measure(sweeps * n, || {
@@ -81,7 +80,7 @@ fn whole_beat(n: usize) -> (f64, f64) {
 
 /// A wake-up within the promise: nothing to do.
 fn tick(n: usize) -> (f64, f64) {
-    let mut judges = judges(Kind::Promise, n);
+    let mut judges = judges(&Params::of(Kind::Promise), &[], n);
     let sweeps = (400_000 / n).max(40);
     let t = Stamp::from_millis(1010);
     measure(sweeps * n, || {
@@ -134,9 +133,12 @@ fn main() {
         return;
     }
     println!("{:34} {:>6} {:>9} {:>9}", "", "links", "best ns", "worst ns");
+    let laws: Vec<_> = catalog::NAMES.iter().filter_map(|n| Some((*n, catalog::by_name(n)?))).collect();
     for n in [1, 100, 1000, 10_000] {
-        report("promise: heard + poll", n, hear(Kind::Promise, n));
-        report("huddm: heard + poll", n, hear(Kind::HuddmTick, n));
+        for (name, params) in &laws {
+            report(&format!("{name}: heard + poll"), n, hear(params, &[], n));
+        }
+        report("promise, seven shadows", n, hear(&Params::default(), &laws, n));
         report("promise: whole beat + poll", n, whole_beat(n));
         report("promise: idle poll + next_due", n, tick(n));
         report("endpoint: heard + poll", n, endpoint(n));

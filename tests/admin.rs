@@ -545,7 +545,7 @@ async fn followers_are_few() {
 
 // === metrics ===
 
-/// contract.md, Metrics, without what needs HTTP mode, shadows or reload.
+/// contract.md, Metrics, without what needs HTTP mode or reload.
 const CONTRACT: &[(&str, &str)] = &[
     ("sidebeat_upstream_health_score", "gauge"),
     ("sidebeat_upstream_link_score", "gauge"),
@@ -559,6 +559,7 @@ const CONTRACT: &[(&str, &str)] = &[
     ("sidebeat_upstream_link_mode", "gauge"),
     ("sidebeat_upstream_expected_arrival_timestamp_seconds", "gauge"),
     ("sidebeat_upstream_last_frame_timestamp_seconds", "gauge"),
+    ("sidebeat_detector_shadow_transitions_total", "counter"),
     ("sidebeat_frames_total", "counter"),
     ("sidebeat_frame_bytes_total", "counter"),
     ("sidebeat_beats_saved_total", "counter"),
@@ -579,7 +580,7 @@ const CONTRACT: &[(&str, &str)] = &[
 async fn full_scrape() -> String {
     let r = rig().await;
     *r.control.status.lock().unwrap() = sample_status();
-    let up = r.metrics.upstream("inventory");
+    let up = r.metrics.upstream_with("inventory", &["huddm"]);
     up.detected(Duration::from_millis(31));
     up.connections.open().close(CloseReason::Fin);
     r.metrics.inbound("orders");

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sidebeat::config::{self, Config, Errors, Place, Problem, schema};
+use sidebeat::config::{self, Config, DetectorKind, Errors, Place, Problem, schema};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -134,6 +134,10 @@ fn defaults_are_the_documented_values() {
     assert_eq!((config.beat.idle, config.beat.active, config.beat.duty), (ms(100), ms(20), 1));
     assert_eq!((config.detector.tau_min, config.detector.learn_max), (ms(6), ms(500)));
     assert_eq!(config.detector.half_life, ms(600_000));
+    let d = &config.detector;
+    assert_eq!((d.kind, d.shadows.len(), d.timeout_after), (DetectorKind::Promise, 0, ms(3000)));
+    assert_eq!((d.phi.threshold, d.phi.window, d.phi.min_std, d.phi.pause), (8.0, 1000, ms(10), ms(0)));
+    assert_eq!((d.chen.alpha, d.chen.window, d.p95.factor, d.p95.window), (ms(50), 1000, 1.8, 30));
     assert_eq!(config.backpressure_threshold, 0.75);
     assert_eq!((config.service.stall_patience, config.service.busy_patience), (ms(1000), ms(2000)));
     assert_eq!((config.limits.stream_window, config.limits.link_queue), (4 << 20, 1 << 20));
@@ -171,6 +175,8 @@ fn environment_overrides_the_file_and_the_defaults() {
             ("SIDEBEAT__BEAT__IDLE", "50ms"),
             ("SIDEBEAT__BEAT__DUTY", "2"),
             ("SIDEBEAT__DETECTOR__PROMISE__TAU_MIN", "4ms"),
+            ("SIDEBEAT__DETECTOR__SHADOWS", "phi, huddm"),
+            ("SIDEBEAT__DETECTOR__P95__WINDOW", "50"),
             ("SIDEBEAT__NODE__ID", "7"),
             ("SIDEBEAT__LIMITS__MEMORY", "512MiB"),
             ("SIDEBEAT__LIMITS__LINK_QUEUE", "131072"),
@@ -183,6 +189,8 @@ fn environment_overrides_the_file_and_the_defaults() {
     .unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((config.beat.idle, config.beat.duty), (Duration::from_millis(50), 2));
     assert_eq!(config.detector.tau_min, Duration::from_millis(4));
+    assert_eq!(config.detector.shadows, [DetectorKind::Phi, DetectorKind::Huddm]);
+    assert_eq!(config.detector.p95.window, 50);
     assert_eq!((config.node.id.as_str(), config.limits.memory), ("7", 512 << 20));
     assert_eq!(config.limits.link_queue, 131_072);
     assert_eq!((config.outbound[0].cut_after, config.outbound[0].max_failed), (None, 1.0));
@@ -233,6 +241,22 @@ fn relations_hold_for_overrides_too() {
     let errors = parse_env(INBOUND, &[("SIDEBEAT__BEAT__IDLE", "10ms")]).unwrap_err();
     let text = errors.to_string();
     assert!(text.contains("SIDEBEAT__BEAT__IDLE: beat.idle: idle (10ms) is below active (20ms)"), "{text}");
+}
+
+#[test]
+fn a_timeout_that_judges_must_outlast_idle_beats() {
+    let warned = |detector: &str| {
+        let text = format!("{INBOUND}[beat]\nidle = \"3s\"\n[detector]\n{detector}\n");
+        let (_, warnings) = config::parse(&text, "f", std::iter::empty()).unwrap_or_else(|e| panic!("{e}"));
+        warnings.iter().map(summary).collect::<Vec<_>>()
+    };
+    for judges in ["kind = \"timeout\"", "shadows = [\"phi\", \"timeout\"]"] {
+        let found = warned(judges);
+        assert_eq!(found.len(), 1, "{judges}: {found:?}");
+        assert!(found[0].starts_with("6:8 beat.idle: an idle link beats each 3s"), "{found:?}");
+    }
+    assert!(warned("kind = \"timeout\"\n[detector.timeout]\nafter = \"4s\"").is_empty());
+    assert!(warned("kind = \"phi\"").is_empty());
 }
 
 #[test]

@@ -20,5 +20,7 @@ mod inbound_abuse;
 mod one_stream;
 #[path = "link_script/outbound.rs"]
 mod outbound;
+#[path = "link_script/shadows.rs"]
+mod shadows;
 #[path = "link_script/verdicts.rs"]
 mod verdicts;

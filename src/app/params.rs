@@ -47,7 +47,7 @@ impl Shared {
         warn_http(c);
         Arc::new(Shared {
             ups: Arc::new(c.outbound.iter().enumerate().map(|(i, o)| upstream(c, i, o)).collect()),
-            up_metrics: c.outbound.iter().map(|o| metrics.upstream(&o.name)).collect(),
+            up_metrics: up_metrics(c, metrics),
             inbounds: inbounds(c, metrics),
             common: common(c, seed, metrics),
             dialer: dialer(c, seed),
@@ -93,6 +93,11 @@ fn warn_http(c: &Config) {
     }
 }
 
+fn up_metrics(c: &Config, metrics: &Metrics) -> Vec<Arc<UpstreamMetrics>> {
+    let shadows: Vec<_> = c.detector.shadows.iter().map(|kind| kind.name()).collect();
+    c.outbound.iter().map(|o| metrics.upstream_with(&o.name, &shadows)).collect()
+}
+
 fn upstream(c: &Config, index: usize, o: &Outbound) -> Upstream {
     let policy = match o.link {
         LinkPolicy::Auto => facts::LinkPolicy::Auto,
@@ -116,23 +121,37 @@ fn upstream(c: &Config, index: usize, o: &Outbound) -> Upstream {
         cut_after: o.cut_after,
         max_failed: o.max_failed,
         connect_timeout: o.connect_timeout,
-        detector: detector_params(c),
+        detector: detector_params(c, c.detector.kind),
+        shadows: c.detector.shadows.iter().map(|kind| (kind.name(), detector_params(c, *kind))).collect(),
     };
     Upstream::new(params, enforce, o.endpoints.iter().enumerate().map(endpoint).collect())
 }
 
-fn detector_params(c: &Config) -> detector::Params {
+fn detector_params(c: &Config, kind: DetectorKind) -> detector::Params {
     let d = &c.detector;
     detector::Params {
-        kind: match (d.kind, d.decay) {
+        kind: match (kind, d.decay) {
             (DetectorKind::Promise, _) => detector::Kind::Promise,
             (DetectorKind::Huddm, Decay::Tick) => detector::Kind::HuddmTick,
             (DetectorKind::Huddm, Decay::Miss) => detector::Kind::HuddmMiss,
+            (DetectorKind::Phi, _) => detector::Kind::Phi,
+            (DetectorKind::Chen, _) => detector::Kind::Chen,
+            (DetectorKind::Timeout, _) => detector::Kind::Timeout,
+            (DetectorKind::P95, _) => detector::Kind::P95,
         },
         tau_min: d.tau_min,
         learn_max: d.learn_max,
         half_life: d.half_life,
         first_promise: c.beat.idle,
+        timeout: d.timeout_after,
+        phi: detector::PhiParams {
+            threshold: d.phi.threshold,
+            window: d.phi.window,
+            min_std: d.phi.min_std,
+            pause: d.phi.pause,
+        },
+        chen: detector::ChenParams { alpha: d.chen.alpha, window: d.chen.window },
+        p95: detector::P95Params { factor: d.p95.factor, window: d.p95.window },
         ..detector::Params::default()
     }
 }
@@ -184,5 +203,85 @@ fn dialer(c: &Config, incarnation: u64) -> Dialer {
         queue_max: c.limits.link_queue,
         threshold: c.backpressure_threshold,
         streams_max: c.limits.streams_per_link,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{parse, schema};
+    use crate::detector::{Params, catalog};
+
+    const OUTBOUND: &str =
+        "[[outbound]]\nname = \"x\"\nlisten = \"127.0.0.1:0\"\nendpoints = [\"10.1.0.4:8080\"]\n";
+
+    fn config(more: &str) -> Config {
+        parse(&format!("{OUTBOUND}{more}"), "test", std::iter::empty()).unwrap_or_else(|e| panic!("{e}")).0
+    }
+
+    #[test]
+    fn the_defaults_of_file_and_code_are_the_same() {
+        for kind in DetectorKind::ALL {
+            let found = detector_params(&config(""), kind);
+            assert_eq!(found, Params { kind: found.kind, ..Params::default() });
+        }
+    }
+
+    #[test]
+    fn every_kind_of_the_file_is_a_law_and_a_shadow() {
+        let names: Vec<_> = DetectorKind::ALL.iter().map(|k| format!("\"{}\"", k.name())).collect();
+        let c = config(&format!("[detector]\nshadows = [{}]\n[detector.huddm]\ndecay = \"tick\"\n", names.join(",")));
+        let shadows = upstream(&c, 0, &c.outbound[0]).params.shadows;
+        assert_eq!(shadows.len(), DetectorKind::ALL.len());
+        for ((name, params), kind) in shadows.into_iter().zip(DetectorKind::ALL) {
+            assert_eq!(name, kind.name());
+            let wanted = catalog::by_name(if name == "huddm" { "huddm-tick" } else { name }).expect(name);
+            assert_eq!(params, wanted);
+        }
+    }
+
+    /// Key of the catalog, table and key of the file.
+    const SAME: &[(&str, &str, &str)] = &[
+        ("tau_min", "detector.promise", "tau_min"),
+        ("learn_max", "detector.promise", "learn_max"),
+        ("half_life", "detector.promise", "half_life"),
+        ("timeout", "detector.timeout", "after"),
+        ("phi.threshold", "detector.phi", "threshold"),
+        ("phi.window", "detector.phi", "window"),
+        ("phi.min_std", "detector.phi", "min_std"),
+        ("phi.pause", "detector.phi", "pause"),
+        ("chen.alpha", "detector.chen", "alpha"),
+        ("chen.window", "detector.chen", "window"),
+        ("p95.factor", "detector.p95", "factor"),
+        ("p95.window", "detector.p95", "window"),
+    ];
+
+    #[test]
+    fn catalog_and_file_allow_the_same() {
+        assert_eq!(SAME.len() + 1, catalog::KEYS.len(), "all but slack, which is not in the file");
+        for (key, table, name) in SAME {
+            let kind = schema::section(table).and_then(|s| s.key(name)).expect(key).kind;
+            let (inside, outside) = match kind {
+                schema::Kind::Duration { min, max, .. } => {
+                    let ns = |d: std::time::Duration| format!("{}ns", d.as_nanos());
+                    let tick = std::time::Duration::from_nanos(1);
+                    ([ns(min), ns(max)], [ns(min.saturating_sub(tick)), ns(max + tick)])
+                }
+                schema::Kind::Int { min, max } => {
+                    ([min.to_string(), max.to_string()], [(min - 1).to_string(), (max + 1).to_string()])
+                }
+                schema::Kind::Real { min, max } => {
+                    let number = |x: f64| x.to_string();
+                    ([number(min), number(max)], [number(min - 0.01), number(max + 0.01)])
+                }
+                other => panic!("{key}: {other:?}"),
+            };
+            for value in &inside {
+                catalog::set(&mut Params::default(), key, value).unwrap_or_else(|e| panic!("{e}"));
+            }
+            for value in outside.iter().filter(|v| !inside.contains(v)) {
+                assert!(catalog::set(&mut Params::default(), key, value).is_err(), "{key} = {value}");
+            }
+        }
     }
 }

@@ -13,25 +13,13 @@ const MAX_WORKERS: usize = 64;
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 pub(super) fn build(document: &Document, report: &mut Report<'_>) -> Config {
-    let huddm = document.table("detector.huddm");
-    let promise = document.table("detector.promise");
-    let kind = match document.table("detector").text("kind") {
-        Some("huddm") => DetectorKind::Huddm,
-        _ => DetectorKind::Promise,
-    };
     Config {
         node: node(document.table("node"), report),
         admin: admin(document.table("admin")),
         inbound: document.list("inbound").iter().map(inbound).collect(),
         outbound: document.list("outbound").iter().map(outbound).collect(),
         beat: beat(document.table("beat")),
-        detector: Detector {
-            kind,
-            tau_min: promise.duration("tau_min"),
-            learn_max: promise.duration("learn_max"),
-            half_life: promise.duration("half_life"),
-            decay: if huddm.text("decay") == Some("tick") { Decay::Tick } else { Decay::Miss },
-        },
+        detector: detector(document),
         backpressure_threshold: document.table("backpressure").real("threshold"),
         drain_deadline: document.table("drain").duration("deadline"),
         service: service(document.table("service")),
@@ -119,6 +107,30 @@ fn outbound(table: &Table) -> Outbound {
 
 fn beat(table: &Table) -> Beat {
     Beat { idle: table.duration("idle"), active: table.duration("active"), duty: table.count("duty") }
+}
+
+fn detector(document: &Document) -> Detector {
+    let table = document.table("detector");
+    let [promise, huddm, phi, chen, timeout, p95] =
+        DetectorKind::ALL.map(|kind| document.table(&format!("detector.{}", kind.name())));
+    let window = |table: &Table| u32::try_from(table.int("window")).unwrap_or(u32::MAX);
+    Detector {
+        kind: table.text("kind").and_then(DetectorKind::from_name).unwrap_or(DetectorKind::Promise),
+        tau_min: promise.duration("tau_min"),
+        learn_max: promise.duration("learn_max"),
+        half_life: promise.duration("half_life"),
+        decay: if huddm.text("decay") == Some("tick") { Decay::Tick } else { Decay::Miss },
+        shadows: table.words("shadows").iter().filter_map(|w| DetectorKind::from_name(w)).collect(),
+        phi: Phi {
+            threshold: phi.real("threshold"),
+            window: window(phi),
+            min_std: phi.duration("min_std"),
+            pause: phi.duration("pause"),
+        },
+        chen: Chen { alpha: chen.duration("alpha"), window: window(chen) },
+        timeout_after: timeout.duration("after"),
+        p95: P95 { factor: p95.real("factor"), window: window(p95) },
+    }
 }
 
 fn service(table: &Table) -> Service {

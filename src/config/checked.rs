@@ -172,6 +172,43 @@ pub enum DetectorKind {
     Promise,
     /// The source's algorithm.
     Huddm,
+    /// Phi accrual.
+    Phi,
+    /// Expected arrival and a margin.
+    Chen,
+    /// A fixed time-out.
+    Timeout,
+    /// A time-out from the 95th percentile.
+    P95,
+}
+
+impl DetectorKind {
+    /// All of them, in the order of the documentation.
+    pub const ALL: [DetectorKind; 6] = [
+        DetectorKind::Promise,
+        DetectorKind::Huddm,
+        DetectorKind::Phi,
+        DetectorKind::Chen,
+        DetectorKind::Timeout,
+        DetectorKind::P95,
+    ];
+
+    /// Name in the file and in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DetectorKind::Promise => "promise",
+            DetectorKind::Huddm => "huddm",
+            DetectorKind::Phi => "phi",
+            DetectorKind::Chen => "chen",
+            DetectorKind::Timeout => "timeout",
+            DetectorKind::P95 => "p95",
+        }
+    }
+
+    /// Inverse of [`DetectorKind::name`].
+    pub fn from_name(name: &str) -> Option<DetectorKind> {
+        DetectorKind::ALL.into_iter().find(|k| k.name() == name)
+    }
 }
 
 /// `[detector.huddm] decay`.
@@ -196,6 +233,47 @@ pub struct Detector {
     pub half_life: Duration,
     /// `[detector.huddm] decay`.
     pub decay: Decay,
+    /// Who judges beside it without acting; each once.
+    pub shadows: Vec<DetectorKind>,
+    /// `[detector.phi]`.
+    pub phi: Phi,
+    /// `[detector.chen]`.
+    pub chen: Chen,
+    /// `[detector.timeout] after`.
+    pub timeout_after: Duration,
+    /// `[detector.p95]`.
+    pub p95: P95,
+}
+
+/// `[detector.phi]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Phi {
+    /// phi that makes FAILED.
+    pub threshold: f64,
+    /// Gaps that are remembered.
+    pub window: u32,
+    /// Least deviation of the gaps.
+    pub min_std: Duration,
+    /// Added to the mean gap.
+    pub pause: Duration,
+}
+
+/// `[detector.chen]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Chen {
+    /// Margin past the expected arrival.
+    pub alpha: Duration,
+    /// Arrivals that are remembered.
+    pub window: u32,
+}
+
+/// `[detector.p95]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct P95 {
+    /// The percentile times this makes FAILED.
+    pub factor: f64,
+    /// Gaps that are remembered.
+    pub window: u32,
 }
 
 /// `[service]`.

@@ -103,14 +103,24 @@ fn outbound(outbound: &Outbound) -> Value {
 }
 
 fn detector(detector: &Detector) -> Value {
+    let (phi, chen, p95) = (&detector.phi, &detector.chen, &detector.p95);
     json!({
-        "kind": match detector.kind { DetectorKind::Promise => "promise", DetectorKind::Huddm => "huddm" },
-        "shadows": [],
+        "kind": detector.kind.name(),
+        "shadows": detector.shadows.iter().map(|kind| kind.name()).collect::<Vec<_>>(),
         "promise": {
             "tau_min": text(detector.tau_min),
             "learn_max": text(detector.learn_max),
             "half_life": text(detector.half_life),
         },
         "huddm": { "decay": match detector.decay { Decay::Tick => "tick", Decay::Miss => "miss" } },
+        "phi": {
+            "threshold": phi.threshold,
+            "window": phi.window,
+            "min_std": text(phi.min_std),
+            "pause": text(phi.pause),
+        },
+        "chen": { "alpha": text(chen.alpha), "window": chen.window },
+        "timeout": { "after": text(detector.timeout_after) },
+        "p95": { "factor": p95.factor, "window": p95.window },
     })
 }

@@ -15,23 +15,17 @@ pub(super) const MAX_NAME: usize = 64;
 pub struct Choice {
     /// As written in the file.
     pub word: &'static str,
-    /// Refused with this hint.
-    pub planned: bool,
     /// Accepted with this warning.
     pub warning: Option<&'static str>,
 }
 
 impl Choice {
     pub(super) const fn built(word: &'static str) -> Choice {
-        Choice { word, planned: false, warning: None }
-    }
-
-    pub(super) const fn planned(word: &'static str) -> Choice {
-        Choice { word, planned: true, warning: None }
+        Choice { word, warning: None }
     }
 
     pub(super) const fn warned(word: &'static str, warning: &'static str) -> Choice {
-        Choice { word, planned: false, warning: Some(warning) }
+        Choice { word, warning: Some(warning) }
     }
 }
 
@@ -94,8 +88,8 @@ pub enum Kind {
     Networks,
     /// A list of endpoints.
     Endpoints,
-    /// A list that must be empty for now; the text is the hint.
-    Empty(&'static str),
+    /// A list of different words.
+    Words(&'static [Choice]),
     /// A log filter.
     Filter,
 }
@@ -109,11 +103,7 @@ impl Kind {
             Kind::Bool => "true or false".to_owned(),
             Kind::Text { max } => format!("text of 1 to {max} bytes without control characters"),
             Kind::Name => format!("1 to {MAX_NAME} letters, digits, `-`, `_` or `.`"),
-            Kind::Choice(choices) => {
-                let words: Vec<_> =
-                    choices.iter().filter(|c| !c.planned).map(|c| format!("\"{}\"", c.word)).collect();
-                words.join(", ")
-            }
+            Kind::Choice(choices) => listed(choices),
             Kind::Duration { min, max, off } => {
                 let or_off = if *off { ", or \"off\"" } else { "" };
                 format!("a duration from \"{}\" to \"{}\"{or_off}", duration_text(*min), duration_text(*max))
@@ -133,7 +123,7 @@ impl Kind {
             Kind::Endpoints => {
                 "a list of at least one \"IP:port\" or { address, weight, link_port }".to_owned()
             }
-            Kind::Empty(_) => "[]".to_owned(),
+            Kind::Words(choices) => format!("a list of some of {}, each once", listed(choices)),
             Kind::Filter => {
                 "a level (off, error, warn, info, debug, trace) or target=level, separated by commas"
                     .to_owned()
@@ -148,6 +138,7 @@ impl Kind {
             Kind::Endpoints => {
                 "\"IP:port\", such as \"10.1.0.4:8080\" or \"[fd00::4]:8080\", or { address, weight, link_port }".to_owned()
             }
+            Kind::Words(choices) => listed(choices),
             _ => self.allowed(),
         }
     }
@@ -162,7 +153,7 @@ impl Kind {
             Kind::Real { .. } => "number",
             Kind::Size { .. } => "size",
             Kind::Address(_) => "address",
-            Kind::Networks | Kind::Endpoints | Kind::Empty(_) => "list",
+            Kind::Networks | Kind::Endpoints | Kind::Words(_) => "list",
         }
     }
 
@@ -174,6 +165,11 @@ impl Kind {
 
     /// True for lists, which [`super::read`] reads element by element.
     pub(super) fn is_list(&self) -> bool {
-        matches!(self, Kind::Networks | Kind::Endpoints | Kind::Empty(_))
+        matches!(self, Kind::Networks | Kind::Endpoints | Kind::Words(_))
     }
+}
+
+fn listed(choices: &[Choice]) -> String {
+    let words: Vec<_> = choices.iter().map(|c| format!("\"{}\"", c.word)).collect();
+    words.join(", ")
 }

@@ -129,4 +129,11 @@ impl Table {
             _ => &[],
         }
     }
+
+    pub(super) fn words(&self, key: &str) -> &[String] {
+        match &self.entry(key).value {
+            Value::Words(list) => list,
+            _ => &[],
+        }
+    }
 }

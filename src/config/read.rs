@@ -9,11 +9,11 @@ use toml::de::{DeTable, DeValue};
 
 use super::address::{read_address, read_network};
 use super::env::{self, Override};
-use super::kind::{Kind, Role};
+use super::kind::{Choice, Kind, Role};
 use super::problem::{At, Report};
 use super::raw::{Document, Endpoint, Entry, Table};
 use super::schema::{self, Default, ENDPOINT, Key, PLANNED, SECTIONS, Section};
-use super::value::{Fault, Value, wrong_type};
+use super::value::{Fault, Value, read_word, wrong_type};
 use super::words::nearest;
 
 type Item<'t> = Spanned<DeValue<'t>>;
@@ -196,12 +196,30 @@ impl Reader<'_, '_> {
         match key.kind {
             Kind::Networks => self.networks(key, full, items, locate),
             Kind::Endpoints => self.endpoints(key, full, items, &at, locate),
-            Kind::Empty(hint) if !items.is_empty() => {
-                let fault = Fault { what: "is not built yet".to_owned(), hint: Some(hint.to_owned()) };
-                (self.refuse(&at, key, full, fault), true)
-            }
+            Kind::Words(choices) => self.words(key, full, choices, items, locate),
             _ => (Value::Nothing, false),
         }
+    }
+
+    fn words(
+        &mut self,
+        key: &Key,
+        full: &str,
+        choices: &[Choice],
+        items: &[Item<'_>],
+        locate: Locate<'_>,
+    ) -> (Value, bool) {
+        let mut list = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            match read_word(choices, item.get_ref(), &list) {
+                Ok(word) => list.push(word),
+                Err(fault) => {
+                    self.refuse_element(&locate(item.span()), key, &format!("{full}[{index}]"), fault)
+                }
+            }
+        }
+        let broken = list.len() < items.len();
+        (Value::Words(list), broken)
     }
 
     fn networks(&mut self, key: &Key, full: &str, items: &[Item<'_>], locate: Locate<'_>) -> (Value, bool) {

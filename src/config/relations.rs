@@ -21,6 +21,7 @@ pub(super) fn check(document: &Document, report: &mut Report<'_>) {
     loops(document, report);
     orders(document, report);
     admin(document.table("admin"), report);
+    timeout(document, report);
 }
 
 /// Warnings that depend on this machine: file descriptors against the caps.
@@ -192,6 +193,28 @@ fn orders(document: &Document, report: &mut Report<'_>) {
         let what = format!("{larger} ({}) is below {smaller} ({})", text(larger), text(smaller));
         report.error(at, table.key(key), what).hint(why);
     }
+}
+
+/// A time-out that judges must outlast the beats of an idle link.
+fn timeout(document: &Document, report: &mut Report<'_>) {
+    let (detector, beat) = (document.table("detector"), document.table("beat"));
+    let judges = detector.text("kind") == Some("timeout");
+    let watches = detector.words("shadows").iter().any(|w| w == "timeout");
+    let table = document.table("detector.timeout");
+    let (after, idle) = (table.duration("after"), beat.duration("idle"));
+    if !(judges || watches) || after > idle || table.entry("after").broken || beat.entry("idle").broken {
+        return;
+    }
+    let (entry, key) = match table.entry("after").at {
+        At::File => (beat.entry("idle"), beat.key("idle")),
+        _ => (table.entry("after"), table.key("after")),
+    };
+    let what = format!(
+        "an idle link beats each {} and the time-out is {}: it fails between two beats",
+        duration_text(idle),
+        duration_text(after)
+    );
+    report.warn(&entry.at, key, what).hint("make detector.timeout.after a few times beat.idle");
 }
 
 fn admin(table: &Table, report: &mut Report<'_>) {

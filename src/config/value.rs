@@ -25,6 +25,7 @@ pub(super) enum Value {
     Address(SocketAddr),
     Networks(Vec<Cidr>),
     Endpoints(Vec<super::raw::Endpoint>),
+    Words(Vec<String>),
     Nothing,
 }
 
@@ -61,7 +62,7 @@ impl Kind {
                 let Some(text) = value.as_str() else { return wrong_type(value, "a string") };
                 self.read_text(text)
             }
-            Kind::Networks | Kind::Endpoints | Kind::Empty(_) => wrong_type(value, "a list"),
+            Kind::Networks | Kind::Endpoints | Kind::Words(_) => wrong_type(value, "a list"),
         }
     }
 
@@ -193,18 +194,27 @@ fn read_name(text: &str) -> Result<Value, Fault> {
     }
 }
 
+/// One element of a list of words, after those before it.
+pub(super) fn read_word(
+    choices: &[Choice],
+    value: &DeValue<'_>,
+    before: &[String],
+) -> Result<String, Fault> {
+    let Some(text) = value.as_str() else { return wrong_type(value, "a string") };
+    read_choice(choices, text)?;
+    if before.iter().any(|word| word == text) {
+        return fault_hint(format!("\"{text}\" is listed twice"), "each counts once: remove one of them");
+    }
+    Ok(text.to_owned())
+}
+
 fn read_choice(choices: &[Choice], text: &str) -> Result<Value, Fault> {
-    match choices.iter().find(|c| c.word == text) {
-        Some(c) if c.planned => {
-            fault_hint(format!("\"{text}\" is not built yet"), "choose one of the words above for now")
-        }
-        Some(_) => Ok(Value::Text(text.to_owned())),
-        None => {
-            let what = format!("\"{text}\" is not known");
-            match nearest(text, choices.iter().filter(|c| !c.planned).map(|c| c.word)) {
-                Some(word) => fault_hint(what, format!("did you mean \"{word}\"?")),
-                None => fault(what),
-            }
-        }
+    if choices.iter().any(|c| c.word == text) {
+        return Ok(Value::Text(text.to_owned()));
+    }
+    let what = format!("\"{text}\" is not known");
+    match nearest(text, choices.iter().map(|c| c.word)) {
+        Some(word) => fault_hint(what, format!("did you mean \"{word}\"?")),
+        None => fault(what),
     }
 }

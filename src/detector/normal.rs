@@ -2,8 +2,8 @@
 
 use std::f64::consts::{LN_10, PI};
 
-/// Terms of the continued fraction: beyond z = 1.28 more change nothing that a double can hold.
-const TERMS: u32 = 80;
+/// Terms of the continued fraction. It is slowest for small z; at 1.28, one digit, it is exact to 1e-12 with these.
+const TERMS: u32 = 150;
 /// Newton's steps; five are enough between 1 and 16 digits.
 const STEPS: u32 = 40;
 

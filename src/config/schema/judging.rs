@@ -40,27 +40,32 @@ pub(super) const DETECTOR: Section = Section {
     keys: &[
         key(
             "kind",
-            Kind::Choice(&[
-                Choice::built("promise"),
-                Choice::built("huddm"),
-                Choice::planned("phi"),
-                Choice::planned("chen"),
-                Choice::planned("timeout"),
-                Choice::planned("p95"),
-            ]),
+            Kind::Choice(DETECTORS),
             Default::Value("\"promise\""),
             "",
-            "promise: promise, challenge and two laws. huddm: estimates from past gaps.",
+            "promise: promise, challenge and two laws; the others are there to be compared with it. huddm: estimates \
+             from past gaps. phi: how unlikely the silence is by past gaps. chen: expected arrival and a margin. \
+             timeout: a fixed time. p95: a time from the 95th percentile of past gaps.",
         ),
         key(
             "shadows",
-            Kind::Empty("shadow detectors are not built yet: leave it out or write `shadows = []`"),
+            Kind::Words(DETECTORS),
             Default::Value("[]"),
             "",
-            "Detectors that judge without acting. Not built yet: must be empty.",
+            "Detectors that hear what the main one hears and judge beside it, without acting: see \
+             `sidebeat_detector_shadow_transitions_total`. They take their parameters from the tables below.",
         ),
     ],
 };
+
+const DETECTORS: &[Choice] = &[
+    Choice::built("promise"),
+    Choice::built("huddm"),
+    Choice::built("phi"),
+    Choice::built("chen"),
+    Choice::built("timeout"),
+    Choice::built("p95"),
+];
 
 pub(super) const DETECTOR_PROMISE: Section = Section {
     path: "detector.promise",
@@ -105,6 +110,96 @@ pub(super) const DETECTOR_HUDDM: Section = Section {
         "miss: after a whole missed interval. tick: each millisecond past the expected arrival.",
     )],
 };
+
+pub(super) const DETECTOR_PHI: Section = Section {
+    path: "detector.phi",
+    list: false,
+    about: "The `phi` detector: phi = -log10 of the chance that a gap is still longer. SUSPECT at phi 1.",
+    keys: &[
+        key(
+            "threshold",
+            Kind::Real { min: 1.0, max: 16.0 },
+            Default::Value("8.0"),
+            "",
+            "phi that makes FAILED: 8 is one gap in 10^8, if gaps were normally distributed. Below 1 every tenth \
+             gap would fail; beyond 16 nothing changes but the wait.",
+        ),
+        key(
+            "window",
+            WINDOW,
+            Default::Value("1000"),
+            "",
+            "Gaps that mean and deviation are taken from, 8 bytes each and link; under 5 it waits one second.",
+        ),
+        key(
+            "min_std",
+            duration(ms(0), secs(10)),
+            Default::Value("\"10ms\""),
+            "",
+            "The deviation is taken to be at least this, or even traffic would make a hair trigger.",
+        ),
+        key("pause", duration(ms(0), secs(60)), Default::Value("\"0ms\""), "", "Added to the mean gap."),
+    ],
+};
+
+pub(super) const DETECTOR_CHEN: Section = Section {
+    path: "detector.chen",
+    list: false,
+    about: "The `chen` detector: FAILED a margin after the arrival that promise and past lateness let expect.",
+    keys: &[
+        key(
+            "alpha",
+            duration(ms(1), secs(60)),
+            Default::Value("\"50ms\""),
+            "",
+            "The margin. Shorter detects earlier and errs more often.",
+        ),
+        key(
+            "window",
+            WINDOW,
+            Default::Value("1000"),
+            "",
+            "Arrivals that the mean lateness is taken from, 8 bytes each and link.",
+        ),
+    ],
+};
+
+pub(super) const DETECTOR_TIMEOUT: Section = Section {
+    path: "detector.timeout",
+    list: false,
+    about: "The `timeout` detector.",
+    keys: &[key(
+        "after",
+        duration(ms(5), secs(3600)),
+        Default::Value("\"3s\""),
+        "",
+        "Silence since the last arrival that is FAILED. Longer than `beat.idle`, or every idle link fails.",
+    )],
+};
+
+pub(super) const DETECTOR_P95: Section = Section {
+    path: "detector.p95",
+    list: false,
+    about: "The `p95` detector.",
+    keys: &[
+        key(
+            "factor",
+            Kind::Real { min: 1.0, max: 100.0 },
+            Default::Value("1.8"),
+            "",
+            "The 95th percentile of past gaps times this is FAILED.",
+        ),
+        key(
+            "window",
+            Kind::Int { min: 5, max: 1000 },
+            Default::Value("30"),
+            "",
+            "Gaps that the percentile is taken from; under 5 it waits one second.",
+        ),
+    ],
+};
+
+const WINDOW: Kind = Kind::Int { min: 5, max: 100_000 };
 
 pub(super) const BACKPRESSURE: Section = Section {
     path: "backpressure",
