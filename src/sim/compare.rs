@@ -82,7 +82,7 @@ pub fn compare(request: &Request, threads: usize, progress: &(dyn Fn(usize, usiz
 
 fn jobs<'a>(request: &Request, setups: &'a [Setup]) -> Vec<Job<'a>> {
     let mut jobs = Vec::new();
-    for scenario in &request.scenarios {
+    for &scenario in &request.scenarios {
         for setup in setups {
             jobs.extend((0..request.seeds).map(|n| Job::Quiet(scenario, setup, n)));
             let parts = (0..request.faults).step_by(FAULTS as usize);

@@ -255,19 +255,18 @@ impl Observer {
 
     fn wake(&mut self, now: Stamp, to_us: &mut Path<Frame>, to_peer: &mut Path<Ours>) {
         let wanted = self.wanted(to_us.next());
-        if let Some(gap) = self.own.at(wanted) {
-            self.slept(gap.0, now);
+        let gap = self.own.at(wanted);
+        match gap {
+            Some((from, _)) => self.slept(from, now),
+            None => self.listeners.iter_mut().for_each(|l| l.catch_up(now)),
         }
         self.ticked = now;
         let mut data = false;
         while let Some(frame) = to_us.pop(now) {
             data |= frame.data;
             for seat in &mut self.listeners {
-                seat.catch_up(now);
                 seat.hear(now, &frame);
-                if seat.state() != State::Active {
-                    seat.poll(now, Facts::default());
-                }
+                seat.settle(now);
             }
             if let Some(seat) = &mut self.asker {
                 seat.hear(now, &frame);
@@ -308,8 +307,9 @@ impl Observer {
         }
         let timers = self.seats().map(Seat::next_due).chain([self.beat_at, self.ticked + TICK]);
         let due = timers.min().unwrap_or(Stamp::NEVER).max(from);
-        if now.since(due) >= STALL {
-            self.seats_mut().for_each(|seat| seat.own_stall(due, now));
+        let noticed = now.since(due) >= STALL;
+        for seat in self.seats_mut() {
+            seat.slept(due, now, noticed);
         }
     }
 }

@@ -163,7 +163,7 @@ pub const ALL: [Scenario; 23] = [
     },
     Scenario {
         name: "clock-jumps",
-        about: "the observer's machine is suspended for 1-10 s each minute",
+        about: "the observer's machine stands still for 1-10 s each minute, its clock does not",
         own: mean(60_000.0, 1000.0, 10_000.0),
         ..POISSON
     },

@@ -105,8 +105,12 @@ impl Seat {
         }
     }
 
-    /// The observer's own loop slept.
-    pub fn own_stall(&mut self, from: Stamp, to: Stamp) {
+    /// The observer's own loop slept from `from` to `to`, and may have noticed. Nothing is judged before `to`.
+    pub fn slept(&mut self, from: Stamp, to: Stamp, noticed: bool) {
+        self.polled = to;
+        if !noticed {
+            return;
+        }
         self.judge.own_stall(from, to);
         let Some(law) = &mut self.law else { return };
         if to.since(from) > Duration::from_millis(100) {
@@ -143,6 +147,13 @@ impl Seat {
         }
         if let Some(promise) = frame.promise {
             self.judge.promised(now, promise);
+        }
+    }
+
+    /// After an arrival: a judge in doubt may see life at once. For those whose questions nobody hears.
+    pub fn settle(&mut self, now: Stamp) {
+        if self.state() != State::Active {
+            self.poll(now, Facts::default());
         }
     }
 

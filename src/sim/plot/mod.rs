@@ -89,7 +89,7 @@ impl Plot {
     }
 
     fn rulers(&self) -> (Ruler, Ruler) {
-        let all = || self.series.iter().flat_map(Series::finite);
+        let all = || self.series.iter().flat_map(|s| s.finite());
         (Ruler::over(all().map(|p| p.0), self.x.scale), Ruler::over(all().map(|p| p.1), self.y.scale))
     }
 }
