@@ -82,7 +82,8 @@ fn usage_errors_exit_64_on_stderr() {
 fn help_and_version_are_output() {
     let help = run(&["--help"]);
     assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
-    for word in ["run", "check", "demo", "status", "maintenance", "healthcheck", "config", "sim", "Examples:", "78"]
+    for word in
+        ["run", "check", "demo", "status", "maintenance", "healthcheck", "config", "sim", "Examples:", "78"]
     {
         assert!(help.out.contains(word), "{word} is missing in {}", help.out);
     }
@@ -200,7 +201,8 @@ fn config_defaults_prints_the_committed_file() {
 
 #[test]
 fn sim_prints_one_report_and_draws_what_it_is_asked_for() {
-    let small = ["sim", "--scenario", "steady", "--hours", "0.01", "--seeds", "2", "--faults", "8", "--seed", "3"];
+    let small =
+        ["sim", "--scenario", "steady", "--hours", "0.01", "--seeds", "2", "--faults", "8", "--seed", "3"];
     let (svg, csv) = (Temp::new("trade.svg", b""), Temp::new("score.csv", b""));
     let files = ["--svg", svg.path(), "--score-svg", csv.path()];
     let json = run(&[&small[..], &files[..], &["--json"]].concat());

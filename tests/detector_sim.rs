@@ -89,7 +89,8 @@ fn no_false_failed_where_the_design_promises_none() {
 fn disturbances_cost_a_few_mistakes_and_are_learned() {
     // The design's table has 2 to 12 of these in an hour of *one* link. Here each of the 64 runs is a new link, which
     // has to learn its path for itself, so the ceiling is per run: what one link may pay.
-    for (name, ceiling) in [("throttled-sender", 6), ("throttled-tells", 14), ("vm-pauses", 4), ("path-stalls", 2)]
+    for (name, ceiling) in
+        [("throttled-sender", 6), ("throttled-tells", 14), ("vm-pauses", 4), ("path-stalls", 2)]
     {
         let (total, worst) = false_failed(&named(name));
         assert!(worst <= ceiling, "{name}: {worst} in one run");

@@ -30,7 +30,8 @@ fn info() -> Arc<LinkInfo> {
         endpoint: "10.0.0.1:8080".to_owned(),
         node: "orders-1".to_owned(),
         law: "promise".to_owned(),
-        settings: "tau_min=6000000ns learn_max=500000000ns half_life=600000000000ns slack=1000000ns".to_owned(),
+        settings: "tau_min=6000000ns learn_max=500000000ns half_life=600000000000ns slack=1000000ns"
+            .to_owned(),
         first_promise: Duration::from_millis(100),
     })
 }
@@ -63,7 +64,11 @@ fn life() -> Vec<Record> {
         Input::Backpressure { at: at(95_000), active: true, promise: ms(20) },
         Input::Backpressure { at: at(99_000), active: false, promise: ms(20) },
         Input::Maintenance { at: at(99_500), pause: ms(500) },
-        Input::Polled { at: at(99_600), facts: None, said: Some(Said::Active { mistake: true, outage: false }) },
+        Input::Polled {
+            at: at(99_600),
+            facts: None,
+            said: Some(Said::Active { mistake: true, outage: false }),
+        },
         Input::Polled { at: at(99_700), facts: None, said: Some(Said::LinkOnly) },
         Input::Ended { at: at(99_999), how: End::Rst },
     ];
@@ -89,7 +94,8 @@ fn named() -> Vec<(&'static str, Vec<u8>)> {
     let gap = Record { link: 0, at: at(200), event: Event::Gap(77) };
     let whole = [header(), block(1, &life)].concat();
     let two = [header(), block(1, &life[..9]), block(1, &life[9..])].concat();
-    let hole = [header(), block(1, &life[..5]), block(1, &[gap, known.clone()]), block(1, &life[9..])].concat();
+    let hole =
+        [header(), block(1, &life[..5]), block(1, &[gap, known.clone()]), block(1, &life[9..])].concat();
     let later = [header(), block(NO_WORKER, &[known]), block(1, &life[13..])].concat();
     let mut flipped = two.clone();
     flipped[header().len() + 40] ^= 4;
@@ -137,7 +143,9 @@ fn the_corpus_holds_all_promises() {
             _ => {}
         }
         kinds.extend(outcome.records.iter().map(|(_, r)| match &r.event {
-            Event::Input(input) => format!("{input:?}").split([' ', '{']).next().unwrap_or_default().to_owned(),
+            Event::Input(input) => {
+                format!("{input:?}").split([' ', '{']).next().unwrap_or_default().to_owned()
+            }
             Event::Begin(_) => "begin".to_owned(),
             Event::Known(_) => "known".to_owned(),
             Event::Gap(_) => "gap".to_owned(),

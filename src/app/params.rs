@@ -230,7 +230,10 @@ mod tests {
     #[test]
     fn every_kind_of_the_file_is_a_law_and_a_shadow() {
         let names: Vec<_> = DetectorKind::ALL.iter().map(|k| format!("\"{}\"", k.name())).collect();
-        let c = config(&format!("[detector]\nshadows = [{}]\n[detector.huddm]\ndecay = \"tick\"\n", names.join(",")));
+        let c = config(&format!(
+            "[detector]\nshadows = [{}]\n[detector.huddm]\ndecay = \"tick\"\n",
+            names.join(",")
+        ));
         let shadows = upstream(&c, 0, &c.outbound[0]).params.shadows;
         assert_eq!(shadows.len(), DetectorKind::ALL.len());
         for ((name, params), kind) in shadows.into_iter().zip(DetectorKind::ALL) {

@@ -195,11 +195,7 @@ fn read_name(text: &str) -> Result<Value, Fault> {
 }
 
 /// One element of a list of words, after those before it.
-pub(super) fn read_word(
-    choices: &[Choice],
-    value: &DeValue<'_>,
-    before: &[String],
-) -> Result<String, Fault> {
+pub(super) fn read_word(choices: &[Choice], value: &DeValue<'_>, before: &[String]) -> Result<String, Fault> {
     let Some(text) = value.as_str() else { return wrong_type(value, "a string") };
     read_choice(choices, text)?;
     if before.iter().any(|word| word == text) {

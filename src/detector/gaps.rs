@@ -179,7 +179,10 @@ impl<R: Rule> Waiting<R> {
         let w = self.waits;
         debug_assert!((0.0..=1.0).contains(&self.credit.score()), "score out of range: {self:?}");
         debug_assert!(w.due < w.suspect && w.suspect <= w.fail, "waits out of order: {self:?}");
-        debug_assert!(self.last <= self.from && self.from <= self.origin, "doubt before the arrival: {self:?}");
+        debug_assert!(
+            self.last <= self.from && self.from <= self.origin,
+            "doubt before the arrival: {self:?}"
+        );
     }
 }
 

@@ -28,12 +28,7 @@ pub struct PhiParams {
 
 impl Default for PhiParams {
     fn default() -> Self {
-        PhiParams {
-            threshold: 8.0,
-            window: 1000,
-            min_std: Duration::from_millis(10),
-            pause: Duration::ZERO,
-        }
+        PhiParams { threshold: 8.0, window: 1000, min_std: Duration::from_millis(10), pause: Duration::ZERO }
     }
 }
 

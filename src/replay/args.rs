@@ -71,7 +71,15 @@ mod tests {
     #[test]
     fn what_is_typed_is_what_is_meant() {
         let a = parse(&[
-            "a", "b", "--detector", "phi,chen", "--detector", "promise", "--set", "tau_min=4ms", "--sweep",
+            "a",
+            "b",
+            "--detector",
+            "phi,chen",
+            "--detector",
+            "promise",
+            "--set",
+            "tau_min=4ms",
+            "--sweep",
             "slack=1ms..3ms:3",
         ])
         .unwrap();
@@ -88,13 +96,16 @@ mod tests {
             (&["a", "--set", "tau_min"], "key=value"),
             (&["a", "--set", "warp=1"], "tau_min"),
             (&["a", "--sweep", "tau_min=1"], "key=a..b"),
-            (&["a", "--cuts", "-1"], "cuts"),
+            (&["a", "--cuts=-1"], "cuts"),
         ];
         for (line, part) in lines {
             let error = parse(line).err().map(|e| e.to_string()).unwrap_or_default();
             assert!(error.contains(part), "{line:?}: {error}");
         }
         let help = keys_help();
-        assert!(catalog::KEYS.iter().all(|(key, about)| help.contains(key) && help.contains(about)), "{help}");
+        assert!(
+            catalog::KEYS.iter().all(|(key, about)| help.contains(key) && help.contains(about)),
+            "{help}"
+        );
     }
 }

@@ -155,7 +155,8 @@ impl Report {
     /// For programs.
     pub fn json(&self) -> String {
         let (s, r) = (&self.source, &self.survey.recorded);
-        let laws = r.laws.iter().map(|((law, settings), n)| json!({ "law": law, "settings": settings, "links": n }));
+        let laws =
+            r.laws.iter().map(|((law, settings), n)| json!({ "law": law, "settings": settings, "links": n }));
         let report = json!({
             "trace": {
                 "files": s.files, "nodes": s.nodes, "damage": s.damage, "holes": s.holes, "lost": s.lost,
@@ -237,7 +238,10 @@ impl Report {
             }
         }
         Plot {
-            title: format!("Detection time against mistakes, {:.2} hours recorded", hours(self.survey.lived())),
+            title: format!(
+                "Detection time against mistakes, {:.2} hours recorded",
+                hours(self.survey.lived())
+            ),
             x: Axis::log("mistakes per hour (lambda_M)"),
             y: Axis::linear("T_D p50, ms"),
             series,

@@ -73,7 +73,9 @@ pub fn parse_sweep(text: &str) -> Result<Sweep, String> {
             let number = |t: &str| t.parse::<f64>().ok().filter(|n| n.is_finite()).ok_or(FORM);
             let whole = !a.contains('.') && !rest.contains('.');
             let all = spread(number(a)?, number(b)?, steps).into_iter();
-            all.map(|v| if whole { v.round() } else { (v * 1e4).round() / 1e4 }).map(|v| (v.to_string(), v)).collect()
+            all.map(|v| if whole { v.round() } else { (v * 1e4).round() / 1e4 })
+                .map(|v| (v.to_string(), v))
+                .collect()
         }
     };
     let mut sweep = Sweep { key: key.to_owned(), values };
@@ -194,7 +196,8 @@ mod tests {
 
     #[test]
     fn every_law_is_compared_unless_some_are_named() {
-        let laws = |rows: &[Row]| rows.iter().map(|r| format!("{} {}", r.law, r.settings)).collect::<Vec<_>>();
+        let laws =
+            |rows: &[Row]| rows.iter().map(|r| format!("{} {}", r.law, r.settings)).collect::<Vec<_>>();
         let all = plan(&[], &[], None);
         assert_eq!(all.len(), 1 + catalog::NAMES.len());
         assert_eq!((all[0].law.as_str(), all[0].params), ("recorded", None));

@@ -108,7 +108,13 @@ fn score_share(
 fn source(files: &[TraceFile], damaged: &[Damaged], tracks: &Tracks) -> Source {
     let nodes: BTreeSet<_> = files.iter().map(|f| f.header.node.clone()).collect();
     let words = |d: &Damaged| {
-        format!("{}: {} bytes from offset {}: {}", d.path.display(), d.damage.len, d.damage.offset, d.damage.what)
+        format!(
+            "{}: {} bytes from offset {}: {}",
+            d.path.display(),
+            d.damage.len,
+            d.damage.offset,
+            d.damage.what
+        )
     };
     let mut damage: Vec<_> = damaged.iter().take(DAMAGE_SHOWN).map(words).collect();
     if damaged.len() > DAMAGE_SHOWN {

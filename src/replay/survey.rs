@@ -166,8 +166,7 @@ impl Surveyor {
     }
 
     fn start(&mut self, key: Key, info: &LinkInfo, at: Stamp, begun: bool) {
-        let group =
-            Group { run: key.run, upstream: info.upstream.clone(), endpoint: info.endpoint.clone() };
+        let group = Group { run: key.run, upstream: info.upstream.clone(), endpoint: info.endpoint.clone() };
         let known = self.by_group.get(&group).copied();
         let group = known.unwrap_or_else(|| {
             let index = self.survey.groups.len();

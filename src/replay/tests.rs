@@ -194,7 +194,7 @@ fn the_recorded_judge_says_the_same_again() {
         }
     }
     let r = surveyed(&eventful(Params::default()).records(1, "e")).recorded;
-    assert_eq!((r.reproduced, r.first_difference), (r.repeatable, None));
+    assert_eq!((r.reproduced, &r.first_difference), (r.repeatable, &None));
     assert!((r.failed, r.mistakes, r.outages) == (2, 1, 1) && r.suspects >= 2, "{r:?}");
 }
 
@@ -227,7 +227,11 @@ fn the_recorded_law_makes_the_recorded_mistakes_again() {
     let scores = scored(&records, &rows, 200);
     let of = |law: &str| &scores[rows.iter().position(|r| r.law == law).unwrap()];
     assert_eq!((of("recorded").mistakes, of("promise").mistakes), (1, 1));
-    assert!(of("recorded").wrong > Duration::ZERO && of("recorded").wrong < dur(80), "{:?}", of("recorded").wrong);
+    assert!(
+        of("recorded").wrong > Duration::ZERO && of("recorded").wrong < dur(80),
+        "{:?}",
+        of("recorded").wrong
+    );
     assert_eq!(of("timeout").mistakes, 0, "3 s is longer than anything in it but the outage");
     for (row, score) in rows.iter().zip(&scores) {
         let t_d = score.detections();
@@ -330,7 +334,11 @@ fn questions_of_a_replayed_judge_are_answered_in_kept_time_only() {
     let failed = said.iter().find(|(_, s)| *s == Said::Failed).expect("60 ms are too long for it");
     assert!(failed.0 < back, "nobody answered in the silence");
     let healed = said.iter().find(|(_, s)| matches!(s, Said::Active { .. })).expect("it heals");
-    assert!(healed.0.since(back) < dur(45), "rounds of questions, not beats alone, heal: {:?}", healed.0.since(back));
+    assert!(
+        healed.0.since(back) < dur(45),
+        "rounds of questions, not beats alone, heal: {:?}",
+        healed.0.since(back)
+    );
 }
 
 #[test]

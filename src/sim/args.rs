@@ -101,7 +101,8 @@ mod tests {
 
     #[test]
     fn lists_keep_their_order() {
-        let a = parse(&["--scenario", "poisson,bursts", "--detector", "phi,promise-20", "--hours", "2"]).unwrap();
+        let a =
+            parse(&["--scenario", "poisson,bursts", "--detector", "phi,promise-20", "--hours", "2"]).unwrap();
         assert_eq!(a.scenarios().iter().map(|s| s.name).collect::<Vec<_>>(), ["poisson", "bursts"]);
         assert_eq!(a.detectors(), ["phi", "promise-20"]);
     }

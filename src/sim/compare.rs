@@ -99,7 +99,8 @@ impl Job<'_> {
         let root = Rng::new(request.seed);
         match *self {
             Job::Quiet(s, setup, n) => {
-                let hours = if s.links > 1 { request.hours * SHARED / f64::from(s.links) } else { request.hours };
+                let hours =
+                    if s.links > 1 { request.hours * SHARED / f64::from(s.links) } else { request.hours };
                 let length = Duration::from_secs_f64(hours * 3600.0);
                 let seeds = root.fork(1).fork(u64::from(n));
                 let one = |link| {
@@ -141,7 +142,8 @@ pub fn score_plot(scenario: &Scenario, detectors: &[&str], seed: u64) -> Plot {
     let shared = setups(detectors).into_iter().filter(Setup::same_beats);
     let outcomes = shared.map(|setup| run(scenario, &setup, &plan));
     let verdicts = outcomes.flat_map(|o| o.verdicts);
-    let wanted = verdicts.filter(|v| detectors.contains(&v.detector) && (v.same_beats || v.detector == "promise-20"));
+    let wanted =
+        verdicts.filter(|v| detectors.contains(&v.detector) && (v.same_beats || v.detector == "promise-20"));
     Plot {
         title: format!("{}: score around a fault at 0, same beats", scenario.name),
         x: Axis::linear("ms from the fault"),

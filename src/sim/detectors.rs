@@ -112,7 +112,10 @@ mod tests {
         assert_eq!(setups(&NAMES).len(), 4);
         assert_eq!(setups(&["promise-20"]).len(), 1);
         let phi = setups(&["phi"]);
-        assert_eq!(phi.iter().map(|s| (s.same_beats(), s.listeners.len())).collect::<Vec<_>>(), [(true, 1), (false, 1)]);
+        assert_eq!(
+            phi.iter().map(|s| (s.same_beats(), s.listeners.len())).collect::<Vec<_>>(),
+            [(true, 1), (false, 1)]
+        );
         assert_eq!(setups(&["promise-10"]).len(), 2);
         assert_eq!(setups(&[]).len(), 0);
     }

@@ -100,7 +100,8 @@ impl Report {
     }
 
     fn cell(&mut self, scenario: &'static Scenario, detector: &'static str, same_beats: bool) -> &mut Cell {
-        let found = |c: &Cell| (c.scenario.name, c.detector, c.same_beats) == (scenario.name, detector, same_beats);
+        let found =
+            |c: &Cell| (c.scenario.name, c.detector, c.same_beats) == (scenario.name, detector, same_beats);
         let index = self.cells.iter().position(found).unwrap_or_else(|| {
             self.cells.push(Cell {
                 scenario,
@@ -217,8 +218,13 @@ impl Row {
             false_failed_per_hour: per_hour(c.counts.failed),
             false_suspect_per_hour: per_hour(c.counts.suspect),
             outages_healed_per_hour: per_hour(c.counts.outages),
-            silences_failed_per_hour: (!c.detector.starts_with("promise")).then(|| per_hour(c.counts.silences)),
-            challenges_per_s: if c.detector.starts_with("promise") { per_second(c.counts.challenges) } else { 0.0 },
+            silences_failed_per_hour: (!c.detector.starts_with("promise"))
+                .then(|| per_hour(c.counts.silences)),
+            challenges_per_s: if c.detector.starts_with("promise") {
+                per_second(c.counts.challenges)
+            } else {
+                0.0
+            },
             suspect_ms: Spread::of(&c.suspect),
             t_d_ms: Spread::of(&c.detected),
             faults: c.detected.len() + c.undetected as usize,
@@ -347,7 +353,9 @@ mod tests {
         let row = &v["rows"][1];
         assert_eq!((&row["scenario"], &row["detector"]), (&"steady".into(), &"phi".into()));
         assert_eq!(row["same_beats"], false);
-        for key in ["hours", "frames_per_s", "false_failed_per_hour", "false_suspect_per_hour", "challenges_per_s"] {
+        for key in
+            ["hours", "frames_per_s", "false_failed_per_hour", "false_suspect_per_hour", "challenges_per_s"]
+        {
             assert!(row[key].is_number(), "{key}");
         }
         assert_eq!(row["silences_failed_per_hour"], 9.0);
@@ -362,7 +370,11 @@ mod tests {
     fn the_table_and_the_plot_name_everybody() {
         let report = sample();
         let text = report.text();
-        assert!(text.contains("steady: frames each 5-20 ms") && text.contains("promise-20") && text.contains("phi"));
+        assert!(
+            text.contains("steady: frames each 5-20 ms")
+                && text.contains("promise-20")
+                && text.contains("phi")
+        );
         let plot = report.plot(&scenario::ALL[0]);
         assert_eq!(plot.series, [Series::new("phi", vec![(3.0, 20.0)])], "who found nothing has no place");
     }

@@ -109,10 +109,8 @@ impl World {
     fn new(s: &Scenario, setup: &Setup, plan: &Plan) -> World {
         let rng = Rng::new(plan.seed);
         let (theirs, shared) = (rng.fork(1), rng.fork(2));
-        let (mut to_us, mut to_peer) = (
-            Path::new(s.path, START, rng.fork(3), &shared),
-            Path::new(s.path, START, rng.fork(4), &shared),
-        );
+        let (mut to_us, mut to_peer) =
+            (Path::new(s.path, START, rng.fork(3), &shared), Path::new(s.path, START, rng.fork(4), &shared));
         let (mut end, mut fault) = (START + plan.length, Stamp::NEVER);
         if plan.fault {
             fault = Path::<Frame>::blocked(&s.path, START, &shared).delay(end);
@@ -127,7 +125,18 @@ impl World {
         let watch = plan.watch.map(|w| (w, fault - w.before));
         let scores = vec![Vec::new(); us.seats().count()];
         let peer = Peer::new(s, setup.beats, START, &theirs);
-        World { end, fault, deaf: s.fault == Fault::BlackHole, peer, to_us, to_peer, us, frames: 0, watch, scores }
+        World {
+            end,
+            fault,
+            deaf: s.fault == Fault::BlackHole,
+            peer,
+            to_us,
+            to_peer,
+            us,
+            frames: 0,
+            watch,
+            scores,
+        }
     }
 
     /// The earliest of what is to come; at one instant the peer reads before it writes, and writes before we read.

@@ -121,7 +121,13 @@ pub const ALL: [Scenario; 23] = [
     Scenario {
         name: "path-stalls",
         about: "cross-site, the path stands still for 300-350 ms each 20 s",
-        path: PathSpec { delay: 2.0, jitter: 0.5, loss: 0.0005, blocked: mean(20_000.0, 300.0, 350.0), bursts: None },
+        path: PathSpec {
+            delay: 2.0,
+            jitter: 0.5,
+            loss: 0.0005,
+            blocked: mean(20_000.0, 300.0, 350.0),
+            bursts: None,
+        },
         ..STEADY
     },
     Scenario {

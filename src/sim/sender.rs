@@ -229,7 +229,11 @@ mod tests {
         let told: Vec<u128> =
             list.iter().filter(|f| f.1.stalled).map(|f| f.0.since(START).as_millis() % 1300).collect();
         assert!(told.len() > 7 && told.iter().all(|t| *t < 50), "{told:?}");
-        assert!(list.iter().filter(|f| f.0.since(START).as_millis() % 1300 == 0).all(|f| f.1.stalled || f.0 == START));
+        assert!(
+            list.iter()
+                .filter(|f| f.0.since(START).as_millis() % 1300 == 0)
+                .all(|f| f.1.stalled || f.0 == START)
+        );
     }
 
     #[test]

@@ -111,7 +111,8 @@ fn header(path: &Path) -> Result<TraceFile, ReadError> {
     let mut bytes = Vec::new();
     File::open(path).and_then(|f| f.take(HEADER_MAX as u64 + 4).read_to_end(&mut bytes)).map_err(io)?;
     let header = Header::decode(&bytes).map_err(&format)?;
-    let (header, _) = header.ok_or(FormatError::Corrupt("the file ends within its header")).map_err(format)?;
+    let (header, _) =
+        header.ok_or(FormatError::Corrupt("the file ends within its header")).map_err(format)?;
     Ok(TraceFile { path: path.to_owned(), header })
 }
 
@@ -175,4 +176,3 @@ fn read(
         }
     }
 }
-

@@ -45,8 +45,8 @@ const ALWAYS: [&str; 4] = ["tau_min", "learn_max", "half_life", "slack"];
 /// # Errors
 /// A law, a key or a value that this program does not know: the trace is of another version.
 pub fn params(info: &LinkInfo) -> Result<Params, String> {
-    let mut params =
-        catalog::by_name(&info.law).ok_or_else(|| format!("recorded under the unknown law `{}`", info.law))?;
+    let mut params = catalog::by_name(&info.law)
+        .ok_or_else(|| format!("recorded under the unknown law `{}`", info.law))?;
     for word in info.settings.split(' ').filter(|w| !w.is_empty()) {
         let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is no setting"))?;
         catalog::set(&mut params, key, value)?;

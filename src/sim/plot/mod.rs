@@ -7,8 +7,8 @@ mod scale;
 mod svg;
 mod text;
 
-pub use scale::Scale;
 use scale::Ruler;
+pub use scale::Scale;
 
 /// One line, or one mark.
 #[derive(Clone, Debug, Default, PartialEq)]

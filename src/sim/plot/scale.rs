@@ -63,7 +63,12 @@ impl Ruler {
             (lo, hi) = (lo - room, hi + room);
         }
         let step = step(hi - lo);
-        Ruler { scale: Scale::Linear, lo: (lo / step).floor() * step, hi: (hi / step).ceil() * step, zero: false }
+        Ruler {
+            scale: Scale::Linear,
+            lo: (lo / step).floor() * step,
+            hi: (hi / step).ceil() * step,
+            zero: false,
+        }
     }
 
     /// Place of a value, 0 to 1.
@@ -104,7 +109,16 @@ fn step(span: f64) -> f64 {
     let raw = span / TICKS;
     let power = 10f64.powf(raw.log10().floor());
     let factor = raw / power;
-    power * if factor <= 1.0 { 1.0 } else if factor <= 2.0 { 2.0 } else if factor <= 5.0 { 5.0 } else { 10.0 }
+    power
+        * if factor <= 1.0 {
+            1.0
+        } else if factor <= 2.0 {
+            2.0
+        } else if factor <= 5.0 {
+            5.0
+        } else {
+            10.0
+        }
 }
 
 /// A number as short as it can be without being wrong at the third digit.
@@ -163,9 +177,15 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        for (v, text) in
-            [(0.0, "0"), (24.0, "24"), (0.25, "0.25"), (1e7, "1e7"), (2e-5, "2e-5"), (-1.5, "-1.5"), (999_999.0, "999999")]
-        {
+        for (v, text) in [
+            (0.0, "0"),
+            (24.0, "24"),
+            (0.25, "0.25"),
+            (1e7, "1e7"),
+            (2e-5, "2e-5"),
+            (-1.5, "-1.5"),
+            (999_999.0, "999999"),
+        ] {
             assert_eq!(number(v), text);
         }
     }

@@ -114,7 +114,8 @@ impl Header {
 }
 
 fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], FormatError> {
-    let (first, rest) = bytes.split_first_chunk::<N>().ok_or(FormatError::Corrupt("the header is too short"))?;
+    let (first, rest) =
+        bytes.split_first_chunk::<N>().ok_or(FormatError::Corrupt("the header is too short"))?;
     *bytes = rest;
     Ok(*first)
 }

@@ -222,11 +222,16 @@ pub(super) fn take(rest: &mut Rest<'_>, link: u32, last: Stamp) -> Result<Record
 }
 
 fn stamp(ns: u64) -> Result<Stamp, FormatError> {
-    if ns > STAMP_MAX { Err(FormatError::Corrupt("a time after 146 years")) } else { Ok(Stamp::from_nanos(ns)) }
+    if ns > STAMP_MAX {
+        Err(FormatError::Corrupt("a time after 146 years"))
+    } else {
+        Ok(Stamp::from_nanos(ns))
+    }
 }
 
 fn take_info(rest: &mut Rest<'_>) -> Result<Arc<LinkInfo>, FormatError> {
-    let worker = u16::try_from(rest.number()?).map_err(|_| FormatError::Corrupt("a worker's number over 2^16"))?;
+    let worker =
+        u16::try_from(rest.number()?).map_err(|_| FormatError::Corrupt("a worker's number over 2^16"))?;
     let mut text = || rest.text().map(str::to_owned);
     let (upstream, endpoint, node, law, settings) = (text()?, text()?, text()?, text()?, text()?);
     let first_promise = rest.span()?;

@@ -159,7 +159,11 @@ impl Scanner {
             (link, last) = (record.link, record.at);
             records.push(record);
         }
-        if rest.0.is_empty() { Ok(records) } else { Err(FormatError::Corrupt("a block with bytes behind its records")) }
+        if rest.0.is_empty() {
+            Ok(records)
+        } else {
+            Err(FormatError::Corrupt("a block with bytes behind its records"))
+        }
     }
 
     fn skip(&mut self, n: usize, what: FormatError) {

@@ -58,11 +58,17 @@ fn file(blocks: &[Vec<u8>]) -> Vec<u8> {
 }
 
 fn blocks(items: &[Item]) -> Vec<&[Record]> {
-    items.iter().filter_map(|i| if let Item::Block { records, .. } = i { Some(&records[..]) } else { None }).collect()
+    items
+        .iter()
+        .filter_map(|i| if let Item::Block { records, .. } = i { Some(&records[..]) } else { None })
+        .collect()
 }
 
 fn damage(items: &[Item]) -> Vec<(u64, u64)> {
-    items.iter().filter_map(|i| if let Item::Damage(d) = i { Some((d.offset, d.len)) } else { None }).collect()
+    items
+        .iter()
+        .filter_map(|i| if let Item::Damage(d) = i { Some((d.offset, d.len)) } else { None })
+        .collect()
 }
 
 #[test]
@@ -164,22 +170,21 @@ fn garbage_between_blocks_is_passed_over() {
 #[test]
 fn a_block_with_a_right_checksum_may_still_be_wrong() {
     let sealed = |records: &[u8], count: u32| {
-        let head =
-            BlockHead { len: records.len() as u32, count, worker: 0, base: ns(5), sum: crc(records) };
+        let head = BlockHead { len: records.len() as u32, count, worker: 0, base: ns(5), sum: crc(records) };
         file(&[[&head.encode()[..], records].concat(), block(&[heard(1, 10)])])
     };
     for (records, count) in [
-        (&[0x30][..], 1),          // kind 0
-        (&[0x34], 2),              // more records than bytes
-        (&[0x34, 0x34], 1),        // bytes behind the records
-        (&[0x35], 1),              // ends within a record
-        (&[0x35, 0x03], 1),        // unknown unit
-        (&[0x7e, 0x7f], 1),        // unknown verdict
-        (&[0x3f, 0x07], 1),        // unknown kind of the second table
-        (&[0x3f, 0x02, 0x09], 1),  // unknown end
+        (&[0x30][..], 1),                                                         // kind 0
+        (&[0x34], 2),                                                             // more records than bytes
+        (&[0x34, 0x34], 1),                                                       // bytes behind the records
+        (&[0x35], 1),                                                             // ends within a record
+        (&[0x35, 0x03], 1),                                                       // unknown unit
+        (&[0x7e, 0x7f], 1),                                                       // unknown verdict
+        (&[0x3f, 0x07], 1),       // unknown kind of the second table
+        (&[0x3f, 0x02, 0x09], 1), // unknown end
         (&[0x14, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], 1), // before the machine's start
-        (&[0x24, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], 1), // number of a link
-        (&[0x31, 0x00, 0x05, b'a'], 1), // text
+        (&[0x24, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], 1),                         // number of a link
+        (&[0x31, 0x00, 0x05, b'a'], 1),                                           // text
     ] {
         let items = scan(&sealed(records, count), 4096).unwrap();
         assert_eq!(blocks(&items).len(), 1, "{records:?}");
@@ -213,7 +218,8 @@ fn any_span() -> impl Strategy<Value = Duration> {
 }
 
 fn any_said() -> impl Strategy<Value = Option<Said>> {
-    let active = (any::<bool>(), any::<bool>()).prop_map(|(mistake, outage)| Said::Active { mistake, outage });
+    let active =
+        (any::<bool>(), any::<bool>()).prop_map(|(mistake, outage)| Said::Active { mistake, outage });
     let held = (0..Gate::ALL.len()).prop_map(|i| Said::Held(Gate::ALL[i]));
     let plain = prop::sample::select(vec![Said::Challenge, Said::Suspect, Said::Failed, Said::LinkOnly]);
     prop::option::of(prop_oneof![plain, active, held])

@@ -111,10 +111,14 @@ mod tests {
 
     #[test]
     fn what_is_no_number_is_refused() {
-        for bad in [&[][..], &[0x80], &[0xff; 10], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]] {
+        for bad in [&[][..], &[0x80], &[0xff; 10], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]]
+        {
             assert!(Rest(bad).number().is_err(), "{bad:?}");
         }
-        assert_eq!(Rest(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]).number().ok(), Some(u64::MAX));
+        assert_eq!(
+            Rest(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]).number().ok(),
+            Some(u64::MAX)
+        );
         assert!(Rest(&[3]).span().is_err(), "unit");
         let mut years = Vec::new();
         put(&mut years, (86_400_000 * 500) << 2 | 2);

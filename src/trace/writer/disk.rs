@@ -30,9 +30,11 @@ impl Directory {
         let lock = lock.map_err(|e| format!("{} cannot be made: {e}", name.display()))?;
         match lock.try_lock() {
             Ok(()) => Ok(Directory { path: path.to_owned(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err("another sidecar with this node id records there: give each \
+            Err(TryLockError::WouldBlock) => {
+                Err("another sidecar with this node id records there: give each \
                                                   its own directory or its own [node] id"
-                .to_owned()),
+                    .to_owned())
+            }
             Err(TryLockError::Error(e)) => Err(format!("{} cannot be locked: {e}", name.display())),
         }
     }

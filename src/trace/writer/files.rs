@@ -41,7 +41,8 @@ impl Identity {
     /// True for a file that this node wrote, in this run or an earlier one.
     pub(super) fn is_ours(&self, name: &str) -> bool {
         let middle = name.strip_prefix(&self.prefix()).and_then(|n| n.strip_suffix(".trace"));
-        let number = |text: &str, least: usize| text.len() >= least && text.bytes().all(|b| b.is_ascii_digit());
+        let number =
+            |text: &str, least: usize| text.len() >= least && text.bytes().all(|b| b.is_ascii_digit());
         match middle.map(|m| m.split('-').collect::<Vec<_>>()).as_deref() {
             Some(["", start, sequence]) => number(start, 13) && number(sequence, 6),
             _ => false,
@@ -200,8 +201,7 @@ impl<D: Disk> Files<D> {
         while let Some((&worker, &lost)) = self.lost.first_key_value() {
             let gap = Record { link: 0, at: now, event: Event::Gap(lost) };
             let mine = self.live.iter().filter(|(_, i)| i.worker == worker);
-            let known =
-                mine.map(|(link, i)| Record { link: *link, at: now, event: Event::Known(i.clone()) });
+            let known = mine.map(|(link, i)| Record { link: *link, at: now, event: Event::Known(i.clone()) });
             let bytes = blocks(std::iter::once(gap).chain(known), worker);
             self.append(&bytes)?;
             self.lost.remove(&worker);

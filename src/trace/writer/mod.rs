@@ -94,10 +94,14 @@ pub fn check_dir(path: &Path) -> Result<(), TraceError> {
             fail("does not exist: create the directory, or remove `path` to record nothing".to_owned())
         }
         Err(e) => fail(format!("cannot be looked at: {e}")),
-        Ok(m) if !m.is_dir() => fail("is not a directory: name a directory, the files get names of their own".to_owned()),
+        Ok(m) if !m.is_dir() => {
+            fail("is not a directory: name a directory, the files get names of their own".to_owned())
+        }
         Ok(_) => match access(path, Access::WRITE_OK | Access::EXEC_OK) {
             Ok(()) => Ok(()),
-            Err(e) => fail(format!("files cannot be made there ({e}): let this user write to it, or name another directory")),
+            Err(e) => fail(format!(
+                "files cannot be made there ({e}): let this user write to it, or name another directory"
+            )),
         },
     }
 }
