@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn random_loss_loses_that_share() {
         let mut p = path(PathSpec { loss: 0.05, ..CLEAN });
-        let n = 20_000u32;
+        let n = 10_000u32;
         for i in 0..n {
             p.send(at(1000.0 + f64::from(i) * 10.0), i);
         }
