@@ -82,13 +82,24 @@ fn usage_errors_exit_64_on_stderr() {
 fn help_and_version_are_output() {
     let help = run(&["--help"]);
     assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
-    for word in
-        ["run", "check", "demo", "status", "maintenance", "healthcheck", "config", "sim", "replay", "Examples:", "78"]
-    {
+    for word in [
+        "run",
+        "check",
+        "demo",
+        "status",
+        "maintenance",
+        "healthcheck",
+        "config",
+        "sim",
+        "replay",
+        "Examples:",
+        "78",
+    ] {
         assert!(help.out.contains(word), "{word} is missing in {}", help.out);
     }
     assert!(!help.out.contains("bench"), "it is not built yet");
-    for command in ["run", "check", "demo", "status", "maintenance", "healthcheck", "config", "sim", "replay"] {
+    for command in ["run", "check", "demo", "status", "maintenance", "healthcheck", "config", "sim", "replay"]
+    {
         assert_eq!(run(&[command, "--help"]).code, Some(0), "{command}");
     }
     let version = run(&["--version"]);
