@@ -34,5 +34,8 @@ pub mod clock;
 pub mod stamp;
 pub mod verdict;
 
+pub mod trace;
+
 pub mod demo;
+pub mod replay;
 pub mod sim;

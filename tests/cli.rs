@@ -65,16 +65,12 @@ fn usage_errors_exit_64_on_stderr() {
         &["status", "--admin", "nowhere"],
         &["config"],
         &["config", "fly"],
-<<<<<<< HEAD
         &["bench"],
         &["bench", "faults", "--traffic", "mad"],
-        &["sim"],
-=======
-        &["bench", "faults"],
         &["sim", "--scenario", "storm"],
         &["sim", "--detector", "promise"],
         &["sim", "--hours", "0"],
->>>>>>> sim
+        &["replay"],
     ];
     for args in cases {
         let ran = run(args);

@@ -25,6 +25,7 @@ use crate::proxy::inbound::{Acceptor, Inbound};
 use crate::proxy::outbound::{self, Accepted};
 use crate::proxy::quota::Permit;
 use crate::stamp::Stamp;
+use crate::trace::{self, Recorder};
 use crate::upstream::hub::{Hub, Msg, Post};
 use crate::verdict::Vouch;
 use crate::worker::{Counters, Dir, Sink, Worker};
@@ -122,6 +123,7 @@ pub(super) struct WorkerSeed {
     pub(super) shared: Arc<Shared>,
     pub(super) posts: Vec<UnboundedSender<Command>>,
     pub(super) mail: UnboundedReceiver<Command>,
+    pub(super) recorder: Option<trace::Seed>,
 }
 
 /// The thread's body.
@@ -146,7 +148,7 @@ struct Place {
 }
 
 async fn data_path(seed: WorkerSeed) {
-    let WorkerSeed { index, seed, listeners, shared, posts, mail } = seed;
+    let WorkerSeed { index, seed, listeners, shared, posts, mail, recorder } = seed;
     let w = match Worker::new(index, seed) {
         Ok(w) => w,
         Err(e) => return tracing::error!(error = %e, "a worker has no timer"),
@@ -166,6 +168,9 @@ async fn data_path(seed: WorkerSeed) {
         shared.events.clone(),
         posts.iter().map(mail_to).collect(),
     );
+    let recorder = recorder.map(trace::Seed::recorder);
+    hub.record_with(recorder.clone());
+    let ends = recorder.clone();
     let acceptor = Acceptor::new(w.clone(), shared.common.clone(), shared.inbounds.clone());
     let place = Rc::new(Place {
         hub: hub.clone(),
@@ -175,7 +180,7 @@ async fn data_path(seed: WorkerSeed) {
         index,
         accepting: RefCell::default(),
     });
-    tokio::task::spawn_local(w.tick(Rc::new(ToMetrics(shared.metrics.clone()))));
+    tokio::task::spawn_local(w.tick(Rc::new(Flushed { metrics: shared.metrics.clone(), recorder })));
     tokio::task::spawn_local(hub.w.clone().send());
     tokio::task::spawn_local(hub.clone().sweep());
     hub.start();
@@ -183,6 +188,9 @@ async fn data_path(seed: WorkerSeed) {
     place.watch_services();
     shared.started.fetch_add(1, Relaxed);
     place.read_mail(mail).await;
+    if let Some(recorder) = ends {
+        recorder.close();
+    }
 }
 
 impl Place {
@@ -319,28 +327,34 @@ fn explained_as(watch: &ServiceWatch, now: Stamp) -> String {
     serde_json::to_string(&watch.explain(now)).unwrap_or_default()
 }
 
-/// Adds a worker's cells to the shared metrics.
-struct ToMetrics(Arc<Metrics>);
+/// Adds a worker's cells to the shared metrics, and hands over what was recorded.
+struct Flushed {
+    metrics: Arc<Metrics>,
+    recorder: Option<Rc<Recorder>>,
+}
 
-impl Sink for ToMetrics {
+impl Sink for Flushed {
     fn flush(&self, c: &Counters, buffered: usize) {
+        if let Some(recorder) = &self.recorder {
+            recorder.flush();
+        }
         for (dir, direction) in [(Dir::In, Direction::In), (Dir::Out, Direction::Out)] {
             for (k, kind) in FrameKind::ALL.iter().enumerate() {
                 let frames = c.frames[dir as usize][k].take();
                 let bytes = c.bytes[dir as usize][k].take();
                 if frames > 0 || bytes > 0 {
-                    self.0.frames.add(direction, *kind, frames, bytes);
+                    self.metrics.frames.add(direction, *kind, frames, bytes);
                 }
             }
-            self.0.payload(direction, c.payload[dir as usize].take());
+            self.metrics.payload(direction, c.payload[dir as usize].take());
         }
-        self.0.beats_saved.inc_by(c.saved.take());
-        self.0.discarded_frames.inc_by(c.discarded.take());
+        self.metrics.beats_saved.inc_by(c.saved.take());
+        self.metrics.discarded_frames.inc_by(c.discarded.take());
         let before = c.buffered.replace(buffered);
-        self.0.buffered_bytes.add(buffered as i64 - before as i64);
+        self.metrics.buffered_bytes.add(buffered as i64 - before as i64);
     }
 
     fn lateness(&self, late: Duration) {
-        self.0.own_stalled(late);
+        self.metrics.own_stalled(late);
     }
 }

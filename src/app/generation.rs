@@ -15,6 +15,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::stamp::Stamp;
+use crate::trace;
 
 /// What outlives a reload.
 pub(super) struct Process {
@@ -31,6 +32,7 @@ pub(super) struct Generation {
     listeners: Listeners,
     posts: Vec<UnboundedSender<Command>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    tracer: Mutex<Option<trace::Tracer>>,
 }
 
 impl Generation {
@@ -50,8 +52,10 @@ impl Generation {
             let frozen = before.shared.common.frozen_until.load(Relaxed);
             shared.common.frozen_until.store(frozen, Relaxed);
         }
-        let (posts, threads) = start_workers(&config, process.seed, &listeners, &shared)?;
-        Ok(Arc::new(Generation { config, shared, listeners, posts, threads: Mutex::new(threads) }))
+        let (tracer, recorders) = start_trace(&config, process.seed, &process.metrics)?;
+        let (posts, threads) = start_workers(&config, process.seed, &listeners, &shared, recorders)?;
+        let (threads, tracer) = (Mutex::new(threads), Mutex::new(tracer));
+        Ok(Arc::new(Generation { config, shared, listeners, posts, threads, tracer }))
     }
 
     pub(super) fn tell_all(&self, make: impl Fn() -> Command) {
@@ -101,8 +105,24 @@ impl Generation {
         self.tell_all(|| Command::Stop);
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         let ended: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
+        // The workers' last records are on their way.
+        let tracer = self.tracer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        tracer.into_iter().for_each(trace::Tracer::join);
         if ended.iter().all(Result::is_ok) { Ok(()) } else { Err(RunError::Worker) }
     }
+}
+
+/// The recorder, if one is configured, and what each worker needs of it.
+fn start_trace(
+    config: &Config,
+    incarnation: u64,
+    metrics: &Arc<Metrics>,
+) -> Result<(Option<trace::Tracer>, Vec<Option<trace::Seed>>), RunError> {
+    let (t, workers) = (&config.trace, config.node.workers);
+    let Some(path) = t.path.clone() else { return Ok((None, (0..workers).map(|_| None).collect())) };
+    let conf = trace::Conf { path, max_size: t.max_size, files: t.files, links: t.links };
+    let (tracer, seeds) = trace::start(&conf, &config.node.id, incarnation, workers, metrics)?;
+    Ok((Some(tracer), seeds.into_iter().map(Some).collect()))
 }
 
 type Started = (Vec<UnboundedSender<Command>>, Vec<JoinHandle<()>>);
@@ -112,11 +132,12 @@ fn start_workers(
     seed: u64,
     listeners: &Listeners,
     shared: &Arc<Shared>,
+    recorders: Vec<Option<trace::Seed>>,
 ) -> Result<Started, RunError> {
     let n = config.node.workers;
     let (posts, boxes): (Vec<_>, Vec<_>) = (0..n).map(|_| tokio::sync::mpsc::unbounded_channel()).unzip();
     let mut threads = Vec::new();
-    for (index, mail) in boxes.into_iter().enumerate() {
+    for ((index, mail), recorder) in boxes.into_iter().enumerate().zip(recorders) {
         let worker = WorkerSeed {
             index,
             seed: seed.rotate_left(index as u32) ^ 0x9e37_79b9_7f4a_7c15,
@@ -124,6 +145,7 @@ fn start_workers(
             shared: shared.clone(),
             posts: posts.clone(),
             mail,
+            recorder,
         };
         let name = format!("sb-worker-{index}");
         threads.push(std::thread::Builder::new().name(name).spawn(move || data::run(worker))?);

@@ -19,6 +19,7 @@ use crate::admin::events::EventLog;
 use crate::config::Config;
 use crate::metrics::{BuildInfo, Metrics};
 use crate::proxy::accept;
+use crate::trace;
 use control::App;
 use generation::{Generation, Process};
 
@@ -38,6 +39,9 @@ pub enum RunError {
     /// A thread or runtime could not be made.
     #[error("cannot start: {0}")]
     Start(#[from] io::Error),
+    /// Nothing can be recorded.
+    #[error("{0}")]
+    Trace(#[from] trace::TraceError),
     /// A worker thread panicked.
     #[error("a worker stopped by a defect; see the log")]
     Worker,

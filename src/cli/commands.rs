@@ -17,6 +17,7 @@ pub(super) fn run(command: Command) -> ExitCode {
         Command::Bench(args) => crate::bench::run(args),
         Command::DemoInner(inner) => crate::demo::run_inner(&inner),
         Command::Sim(args) => sim(&args),
+        Command::Replay(args) => replay(&args),
         Command::Status(args) => status(args),
         Command::Maintenance(args) => maintenance(args),
         Command::Healthcheck(args) => healthcheck(args),
@@ -28,7 +29,7 @@ pub(super) fn run(command: Command) -> ExitCode {
 
 /// Loads a file with this process's environment; errors are printed.
 fn load(file: &Path) -> Result<(Config, Vec<Warning>), ExitCode> {
-    config::load(file, environment()).map_err(|errors| {
+    let loaded = config::load(file, environment()).map_err(|errors| {
         let n = errors.0.len();
         complain(&format!(
             "{errors}\n\n{}: {n} {}\n",
@@ -36,7 +37,12 @@ fn load(file: &Path) -> Result<(Config, Vec<Warning>), ExitCode> {
             if n == 1 { "error" } else { "errors" }
         ));
         ExitCode::from(CONFIG)
-    })
+    })?;
+    if let Some(error) = loaded.0.trace.path.as_deref().and_then(|p| crate::trace::check_dir(p).err()) {
+        complain(&format!("{}: {error}\n", file.display()));
+        return Err(ExitCode::from(CONFIG));
+    }
+    Ok(loaded)
 }
 
 fn check(file: &Path) -> ExitCode {
@@ -94,6 +100,16 @@ fn sim(args: &crate::sim::Args) -> ExitCode {
         }
         Err(error) => {
             complain(&format!("sidebeat sim: {error}\n"));
+            ExitCode::from(RUNTIME)
+        }
+    }
+}
+
+fn replay(args: &crate::replay::Args) -> ExitCode {
+    match crate::replay::run(args) {
+        Ok(text) => print(&text),
+        Err(error) => {
+            complain(&format!("sidebeat replay: {error}\n"));
             ExitCode::from(RUNTIME)
         }
     }

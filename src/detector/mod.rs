@@ -28,7 +28,7 @@ pub mod shadows;
 mod timeout;
 
 pub use chen::ChenParams;
-pub use judge::LinkJudge;
+pub use judge::{End, Input, LinkJudge, Said, Tap};
 pub use output::{Evidence, Facts, Gate, Output};
 pub use p95::P95Params;
 pub use phi::PhiParams;
@@ -140,7 +140,7 @@ impl Params {
 
 /// One law of judgement over the arrivals of one direction. Stamps may repeat; one that goes backwards counts as the
 /// latest stamp seen.
-pub trait Detector: fmt::Debug + Send {
+pub trait Detector: fmt::Debug + Send + Fork {
     /// A sign of life arrived, with the promise that ends its batch if one was read. May be called twice for one
     /// arrival (bytes first, promise once decoded): it counts once.
     fn heard(&mut self, at: Stamp, promise: Option<Duration>);
@@ -182,6 +182,24 @@ pub trait Detector: fmt::Debug + Send {
     fn credits(&self) -> u64;
     /// When the last of them came.
     fn credited_at(&self) -> Stamp;
+}
+
+/// A copy of a law behind its trait: replay asks what it would say if nothing came any more. Every law that is `Clone` has it.
+pub trait Fork {
+    /// The copy.
+    fn fork(&self) -> Box<dyn Detector>;
+}
+
+impl<T: Detector + Clone + 'static> Fork for T {
+    fn fork(&self) -> Box<dyn Detector> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn Detector> {
+    fn clone(&self) -> Self {
+        (**self).fork()
+    }
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub struct Shift {
     pub at: Stamp,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Shadow {
     name: &'static str,
     law: Box<dyn Detector>,
@@ -36,7 +36,7 @@ struct Shadow {
 }
 
 /// Several laws over the arrivals of one link.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Shadows {
     all: Box<[Shadow]>,
     /// What changed since the last poll; at most a fall to FAILED and a return for each shadow.

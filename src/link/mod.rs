@@ -63,6 +63,18 @@ impl Lost {
             Lost::Protocol(what) => what,
         }
     }
+
+    /// As a trace tells it.
+    fn end(&self) -> detector::End {
+        match self {
+            Lost::Fin => detector::End::Fin,
+            Lost::Rst => detector::End::Rst,
+            Lost::TimedOut => detector::End::TimedOut,
+            Lost::Goaway => detector::End::Goaway,
+            Lost::Cut => detector::End::Cut,
+            Lost::Protocol(_) => detector::End::Protocol,
+        }
+    }
 }
 
 /// What the beats of this side say.

@@ -9,6 +9,7 @@ mod connections;
 mod frames;
 mod labels;
 mod scrape;
+mod trace;
 mod upstream;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ pub use connections::{Active, ConnectionMetrics, OpenConnection};
 pub use frames::FrameCounters;
 pub use labels::{CloseReason, Direction, FrameKind, Gate, Handshake, LinkError, RejectReason};
 pub use scrape::{EndpointSample, MAX_ENDPOINTS, Mode, OVERFLOW, Scrape, VouchSample};
+pub use trace::TraceMetrics;
 pub use upstream::{InboundMetrics, UpstreamMetrics};
 
 /// Content type of [`Metrics::render`]: Prometheus text format 0.0.4.
@@ -67,6 +69,8 @@ pub struct Metrics {
     pub discarded_frames: IntCounter,
     /// Payload bytes the sidecar holds now, all links and directions.
     pub buffered_bytes: IntGauge,
+    /// Of the recorder of traces.
+    pub trace: TraceMetrics,
     bytes: Vec<IntCounter>,
     streams: Vec<IntGauge>,
     links: Vec<IntGauge>,
@@ -108,6 +112,7 @@ impl Metrics {
                 &r,
                 IntGauge::new("sidebeat_buffered_bytes", "Payload bytes held by the sidecar now."),
             ),
+            trace: TraceMetrics::new(&r),
             bytes: by_direction(counters(
                 &r,
                 "sidebeat_bytes_total",

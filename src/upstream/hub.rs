@@ -16,10 +16,12 @@ use super::registry::{Shared, Upstreams};
 use super::side::OutboundSide;
 use crate::admin::events::EventLog;
 use crate::clock;
-use crate::detector::Output;
+use crate::detector::{Output, Tap};
 use crate::link::{Ended, Link, Lost, Stream};
 use crate::metrics::{Metrics, UpstreamMetrics};
 use crate::stamp::Stamp;
+use crate::trace::format::LinkInfo;
+use crate::trace::{Recorder, settings};
 use crate::verdict::{State, Vouch};
 use crate::worker::{IdMap, Worker};
 
@@ -197,6 +199,8 @@ pub struct Hub {
     dialled: tokio::sync::Notify,
     /// Another generation of this process judges: this one only serves what is open.
     pub(super) retired: Cell<bool>,
+    /// Of this worker's links, if they are recorded.
+    recorder: RefCell<Option<Rc<Recorder>>>,
 }
 
 impl Hub {
@@ -224,6 +228,30 @@ impl Hub {
             post,
             dialled: tokio::sync::Notify::new(),
             retired: Cell::new(false),
+            recorder: RefCell::default(),
+        })
+    }
+
+    /// What judges of links are told from now on is recorded.
+    pub fn record_with(&self, recorder: Option<Rc<Recorder>>) {
+        *self.recorder.borrow_mut() = recorder;
+    }
+
+    /// The tap for the judge of a new link to `node`, if it is recorded.
+    pub(super) fn tap(&self, key: Key, node: &str, now: Stamp) -> Option<Box<dyn Tap>> {
+        let recorder = self.recorder.borrow().clone()?;
+        let params = &self.ups[key.up].params;
+        recorder.link(now, |worker| {
+            let (law, settings) = settings::describe(&params.detector);
+            LinkInfo {
+                worker,
+                upstream: params.name.clone(),
+                endpoint: self.shared(key).address.to_string(),
+                node: node.to_owned(),
+                law: law.to_owned(),
+                settings,
+                first_promise: params.detector.first_promise,
+            }
         })
     }
 
