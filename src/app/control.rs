@@ -82,6 +82,17 @@ impl App {
         }
     }
 
+    /// Tells every observer, and the watch of each service, of a pause; zero ends one.
+    fn announce(&self, duration: Duration, reason: &str) {
+        let now = clock::now();
+        self.shared.common.frozen_until.store(now.as_nanos().saturating_add(nanos(duration)), Relaxed);
+        for inbound in &self.shared.inbounds {
+            inbound.stats.notes.announced(now, now + duration, reason);
+            inbound.stats.kick.notify_one();
+        }
+        self.tell_all(|| Command::Announce(duration, reason.to_owned()));
+    }
+
     pub(super) fn draining(&self) -> bool {
         self.shared.common.draining.load(Relaxed)
     }
@@ -121,10 +132,16 @@ impl admin::Control for App {
         if self.shared.inbounds.is_empty() {
             return Err("this sidecar has no [[inbound]] whose pause could be announced".to_owned());
         }
-        let until = clock::now().as_nanos().saturating_add(nanos(duration));
-        self.shared.common.frozen_until.store(until, Relaxed);
-        self.tell_all(|| Command::Announce(duration, reason.to_owned()));
+        self.announce(duration, reason);
         tracing::info!(duration_ms = duration.as_millis() as u64, reason, "maintenance announced");
+        Ok(())
+    }
+
+    fn resume(&self) -> Result<(), String> {
+        if self.shared.common.frozen_until.load(Relaxed) > clock::now().as_nanos() {
+            self.announce(Duration::ZERO, "");
+            tracing::info!("maintenance is over");
+        }
         Ok(())
     }
 

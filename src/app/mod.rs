@@ -6,6 +6,7 @@
 mod control;
 mod data;
 mod params;
+mod probes;
 mod report;
 mod stop;
 
@@ -18,6 +19,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::admin;
 use crate::admin::events::EventLog;
+use crate::admin::hook::Hook;
 use crate::config::Config;
 use crate::metrics::{BuildInfo, Metrics};
 use crate::proxy::accept;
@@ -40,6 +42,9 @@ pub enum RunError {
     /// A thread or runtime could not be made.
     #[error("cannot start: {0}")]
     Start(#[from] io::Error),
+    /// The hook's socket could not be made.
+    #[error("[maintenance] socket: {0}")]
+    Hook(String),
     /// A worker thread panicked.
     #[error("a worker stopped by a defect; see the log")]
     Worker,
@@ -57,13 +62,20 @@ pub fn run(config: Config, set_level: SetLevel) -> Result<(), RunError> {
     let admin_listener = listen(config.admin.listen, "admin")?;
     let public = config.admin.public.map(|a| listen(a, "admin.public")).transpose()?;
     let listeners = Listeners::bind(&config)?;
+    let hook = bind_hook(&config)?;
     let shared = params::Shared::build(&config, seed, &metrics, &events);
     shared.note_addresses(listeners.addresses(&config));
     let (workers, posts) = start_workers(&config, seed, &listeners, &shared)?;
     let app = Arc::new(App::new(config, shared, posts, metrics, events, set_level));
     log_start(&app, &admin_listener, public.as_ref());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let result = runtime.block_on(stop::until_stopped(app.clone(), admin_listener, public));
+    let result = runtime.block_on(async {
+        probes::start(&app.config, &app.shared);
+        if let Some(hook) = hook {
+            tokio::spawn(serve_hook(hook, app.clone()));
+        }
+        stop::until_stopped(app.clone(), admin_listener, public).await
+    });
     app.stop_workers();
     join(workers)?;
     result
@@ -71,6 +83,19 @@ pub fn run(config: Config, set_level: SetLevel) -> Result<(), RunError> {
 
 fn listen(addr: SocketAddr, what: &str) -> Result<TcpListener, RunError> {
     accept::listen(addr).map_err(|source| RunError::Listen { addr, what: what.to_owned(), source })
+}
+
+fn bind_hook(config: &Config) -> Result<Option<Hook>, RunError> {
+    let m = &config.maintenance;
+    m.socket.as_deref().map(|path| Hook::bind(path, m.mode)).transpose().map_err(RunError::Hook)
+}
+
+/// Until the runtime goes; the file goes with it.
+async fn serve_hook(hook: Hook, app: Arc<App>) {
+    tracing::info!(path = %hook.path().display(), "takes hooks");
+    if let Err(e) = hook.serve(app).await {
+        tracing::error!(error = %e, "no hooks are taken");
+    }
 }
 
 type Posts = Vec<UnboundedSender<Command>>;

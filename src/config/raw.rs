@@ -123,6 +123,20 @@ impl Table {
         }
     }
 
+    pub(super) fn statuses(&self, key: &str) -> &[(u16, u16)] {
+        match &self.entry(key).value {
+            Value::Statuses(list) => list,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn words(&self, key: &str) -> &[String] {
+        match &self.entry(key).value {
+            Value::Words(list) => list,
+            _ => &[],
+        }
+    }
+
     pub(super) fn endpoints(&self, key: &str) -> &[Endpoint] {
         match &self.entry(key).value {
             Value::Endpoints(list) => list,

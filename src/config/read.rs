@@ -13,7 +13,7 @@ use super::kind::{Kind, Role};
 use super::problem::{At, Report};
 use super::raw::{Document, Endpoint, Entry, Table};
 use super::schema::{self, Default, ENDPOINT, Key, PLANNED, SECTIONS, Section};
-use super::value::{Fault, Value, wrong_type};
+use super::value::{Fault, Value, read_word, wrong_type};
 use super::words::nearest;
 
 type Item<'t> = Spanned<DeValue<'t>>;
@@ -196,6 +196,11 @@ impl Reader<'_, '_> {
         match key.kind {
             Kind::Networks => self.networks(key, full, items, locate),
             Kind::Endpoints => self.endpoints(key, full, items, &at, locate),
+            Kind::Words { most, .. } if items.len() > most => {
+                let fault = Fault { what: format!("has {} strings", items.len()), hint: None };
+                (self.refuse(&at, key, full, fault), true)
+            }
+            Kind::Words { max, .. } => self.words(key, full, items, max, locate),
             Kind::Empty(hint) if !items.is_empty() => {
                 let fault = Fault { what: "is not built yet".to_owned(), hint: Some(hint.to_owned()) };
                 (self.refuse(&at, key, full, fault), true)
@@ -220,6 +225,31 @@ impl Reader<'_, '_> {
         }
         let broken = list.len() < items.len();
         (Value::Networks(list), broken)
+    }
+
+    fn words(
+        &mut self,
+        key: &Key,
+        full: &str,
+        items: &[Item<'_>],
+        max: usize,
+        locate: Locate<'_>,
+    ) -> (Value, bool) {
+        let mut list = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let read = match item.get_ref().as_str() {
+                Some(text) => read_word(text, max),
+                None => wrong_type(item.get_ref(), "a string"),
+            };
+            match read {
+                Ok(word) => list.push(word),
+                Err(fault) => {
+                    self.refuse_element(&locate(item.span()), key, &format!("{full}[{index}]"), fault)
+                }
+            }
+        }
+        let broken = list.len() < items.len();
+        (Value::Words(list), broken)
     }
 
     fn endpoints(

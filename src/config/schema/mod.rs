@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 mod judging;
+mod observing;
 mod process;
 mod proxying;
 
@@ -109,6 +110,8 @@ pub const SECTIONS: &[Section] = &[
     judging::BACKPRESSURE,
     process::DRAIN,
     judging::SERVICE,
+    observing::PROBE,
+    observing::MAINTENANCE,
     process::LIMITS,
     process::LOG,
 ];
@@ -128,7 +131,6 @@ pub const PLANNED: &[(&str, &str)] = &[
     ("outbound.bulkhead", "`[limits]` holds the caps that exist: remove the table"),
     ("outbound.fallback", "nothing falls back yet: remove the table"),
     ("outbound.discovery", "write the addresses in `endpoints`: remove the table"),
-    ("probe", "the service is judged by passive evidence only: remove the table"),
     ("trace", "traces are not recorded yet: remove the table"),
     ("detector.phi", "only `promise` and `huddm` exist: remove the table"),
     ("detector.chen", "only `promise` and `huddm` exist: remove the table"),
