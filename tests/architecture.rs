@@ -410,9 +410,10 @@ fn workers_use_no_timers_of_the_runtime() {
     const ELSEWHERE: &str = "evidence/ask/";
     const ON_WORKERS: &[&str] = &["worker/", "link/", "proxy/", "upstream/", "evidence/", "app/data.rs"];
     let (mut out, mut seen) = (String::new(), 0);
-    for source in sources().iter().filter(|s| {
-        ON_WORKERS.iter().any(|p| s.name.starts_with(p)) && !s.name.starts_with(ELSEWHERE)
-    }) {
+    for source in sources()
+        .iter()
+        .filter(|s| ON_WORKERS.iter().any(|p| s.name.starts_with(p)) && !s.name.starts_with(ELSEWHERE))
+    {
         seen += 1;
         for (line, text) in source.code() {
             if has_word(text, "tokio::time") {

@@ -17,7 +17,7 @@ use sidebeat::sys::sock_diag::SockDiag;
 use sidebeat::verdict::Vouch;
 
 /// Accepts and echoes; "!" makes it stop reading and accepting, "*" compute for ever, "z" sleep 30 ms before the answer,
-/// "#" hold the interpreter for a while, "%" dead-lock all that answer.
+/// "~" hold the interpreter for a while, "%" dead-lock all that answer.
 const SERVICE: &str = r#"
 import socket, sys, threading, time
 l = socket.socket()
@@ -35,7 +35,7 @@ def serve(c):
         if b"*" in b:
             while True: pass
         if b"z" in b: time.sleep(0.03)
-        if b"#" in b: sum(range(15_000_000))
+        if b"~" in b: sum(range(15_000_000))
         if stuck.is_set(): threading.Event().wait()
         if b"%" in b: turn.acquire()
         with turn: c.sendall(b)
@@ -297,7 +297,7 @@ fn a_pause_that_burns_cpu_is_doubted_at_most_and_then_works_again() {
     }
     s.until_owner_found();
     let answered = s.stats.utility();
-    s.ask(d, b"#");
+    s.ask(d, b"~");
     s.ask(c, b"hello");
     let mut heard = Vec::new();
     let ms = s.run("both answered", |s| {

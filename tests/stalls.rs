@@ -127,7 +127,12 @@ fn a_dead_lock_of_all_workers_is_suspect_for_stall_and_never_failed() {
         client.read_exact(&mut echo).unwrap();
     }
     delays.sort_by(f64::total_cmp);
-    println!("dead-lock to SUSPECT: median {:.1} ms, most {:.1} ms of {}", delays[delays.len() / 2], delays[delays.len() - 1], delays.len());
+    println!(
+        "dead-lock to SUSPECT: median {:.1} ms, most {:.1} ms of {}",
+        delays[delays.len() / 2],
+        delays[delays.len() - 1],
+        delays.len()
+    );
     if big() {
         assert!(delays[delays.len() / 2] <= 50.0, "{delays:?}");
     }
@@ -136,7 +141,7 @@ fn a_dead_lock_of_all_workers_is_suspect_for_stall_and_never_failed() {
     pair.finish();
 }
 
-/// Holds the interpreter for half a second or so on "#": nothing else of it runs, and the processor burns.
+/// Holds the interpreter for half a second or so on "~": nothing else of it runs, and the processor burns.
 const PAUSING: &str = r#"
 import socket, sys, threading
 l = socket.socket()
@@ -147,7 +152,7 @@ def serve(c):
     while True:
         b = c.recv(4096)
         if not b: return
-        if b"#" in b: sum(range(25_000_000))
+        if b"~" in b: sum(range(25_000_000))
         c.sendall(b)
 while True:
     c, _ = l.accept()
@@ -175,7 +180,7 @@ fn a_pause_that_burns_cpu_without_notice_is_never_failed() {
     });
     for _ in 0..sized(3, 20) {
         let from = clock::now();
-        pausing.write_all(b"#").unwrap();
+        pausing.write_all(b"~").unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let knocks = knocking(pair.addr, stop.clone());
         pausing.read_exact(&mut [0]).unwrap();
@@ -291,7 +296,7 @@ fn probes_by_program_and_by_connect() {
     std::fs::write(&flag, "").unwrap();
     let probe = format!(
         "[probe]\nkind = \"exec\"\ncommand = [\"sh\", \"-c\", \"echo asked $SIDEBEAT_INBOUND at $SIDEBEAT_SERVICE; test -e {}\"]\n\
-         idle = \"100ms\"\ninterval = \"300ms\"\ntimeout = \"300ms\"\nunhealthy = 2\n",
+         idle = \"100ms\"\ninterval = \"500ms\"\ntimeout = \"500ms\"\nunhealthy = 2\n",
         flag.display()
     );
     let pair = Setup::new(service.addr).far_extra(&probe).start();

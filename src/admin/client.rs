@@ -180,7 +180,8 @@ pub fn maintenance_by_socket(path: &Path, pause: Duration, reason: &str) -> Exit
     match one_line(path, &format!("pause {} {reason}\n", packed(pause))) {
         Ok(said) => finish(&format!("{}\n", said.trim_end()), !said.starts_with("ok ")),
         Err(e) => {
-            let hint = "is sidebeat running, is this its `[maintenance] socket`, and may this user write to it?";
+            let hint =
+                "is sidebeat running, is this its `[maintenance] socket`, and may this user write to it?";
             finish(&format!("sidebeat: {}: {e}\n  hint: {hint}\n", path.display()), true)
         }
     }

@@ -132,7 +132,10 @@ fn check_folder(dir: &Path, own: u32) -> Result<(), String> {
         return Err(format!("{at} is no folder"));
     }
     if m.uid() != own && m.uid() != 0 {
-        return Err(format!("the folder {at} belongs to user {}: it must be this user's ({own}) or root's", m.uid()));
+        return Err(format!(
+            "the folder {at} belongs to user {}: it must be this user's ({own}) or root's",
+            m.uid()
+        ));
     }
     if m.mode() & 0o1002 == 0o002 {
         return Err(format!("anybody may replace files in {at}: chmod o-w {at}, or choose another folder"));
@@ -165,7 +168,10 @@ fn connects(path: &Path) -> io::Result<()> {
 fn socket_owner(path: &Path) -> Result<Option<u32>, String> {
     match std::fs::symlink_metadata(path) {
         Ok(m) if m.file_type().is_socket() => Ok(Some(m.uid())),
-        Ok(_) => Err(format!("{} is there and is no socket: it is left alone; choose another path", path.display())),
+        Ok(_) => Err(format!(
+            "{} is there and is no socket: it is left alone; choose another path",
+            path.display()
+        )),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(format!("cannot look at {}: {e}", path.display())),
     }
@@ -188,8 +194,8 @@ async fn lines(mut stream: UnixStream, control: &dyn Control) -> io::Result<()> 
     let mut read = BufReader::with_capacity(MAX_LINE as usize, read);
     loop {
         let mut line = Vec::new();
-        let whole = (&mut read).take(MAX_LINE).read_until(b'\n', &mut line);
-        tokio::time::timeout(LINE_TIMEOUT, whole).await??;
+        let mut limited = (&mut read).take(MAX_LINE);
+        tokio::time::timeout(LINE_TIMEOUT, limited.read_until(b'\n', &mut line)).await??;
         if line.is_empty() {
             return Ok(());
         }

@@ -21,8 +21,9 @@ pub(super) enum Order {
 /// # Errors
 /// What is wrong, to be put behind the name of the thing.
 pub(super) fn duration(wanted: &str) -> Result<Duration, String> {
-    let pause = humantime::parse_duration(wanted)
-        .map_err(|e| format!("is a duration such as 500ms, not `{}`: {}", plain(wanted), plain(&e.to_string())))?;
+    let pause = humantime::parse_duration(wanted).map_err(|e| {
+        format!("is a duration such as 500ms, not `{}`: {}", plain(wanted), plain(&e.to_string()))
+    })?;
     if pause.is_zero() || pause > MAX_MAINTENANCE {
         let most = humantime::format_duration(MAX_MAINTENANCE);
         return Err(format!("is more than 0 and at most {most}, not {}", plain(wanted)));

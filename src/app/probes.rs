@@ -7,6 +7,7 @@ use crate::clock;
 use crate::config::{Config, Probe, ProbeKind};
 use crate::evidence::ServiceStats;
 use crate::evidence::ask::{self, Question, Statuses};
+use crate::evidence::fuse::ProbeOpinion;
 use crate::evidence::listener::reachable;
 use crate::evidence::notes::ProbeNote;
 use crate::evidence::prober::{Plan, PlanParams, Step};
@@ -42,7 +43,7 @@ fn question(p: &Probe, name: &str, stats: &ServiceStats) -> Option<Question> {
 async fn run(name: String, stats: Arc<ServiceStats>, question: Question, p: Probe) {
     let (interval, healthy, unhealthy) = (p.interval, p.healthy, p.unhealthy);
     let mut plan = Plan::new(PlanParams { idle: p.idle, interval, healthy, unhealthy }, clock::now());
-    let service = reachable(stats.service());
+    let (service, mut was_failing) = (reachable(stats.service()), false);
     stats.notes.probed(ProbeNote { what: question.what(), ..ProbeNote::default() });
     loop {
         let begun = clock::now();
@@ -50,15 +51,17 @@ async fn run(name: String, stats: Arc<ServiceStats>, question: Question, p: Prob
             Step::Wait(until) => tokio::time::sleep_until(clock::instant(until)).await,
             Step::Ask => {
                 let answer = ask::ask(service, &question, p.timeout).await;
-                let (now, before) = (clock::now(), plan.opinion());
+                let now = clock::now();
                 if !plan.done(now, stats.activity(), answer.is_ok()) {
                     continue;
                 }
                 let said = match &answer {
                     Ok(said) | Err(said) => said.clone(),
                 };
-                if plan.opinion() != before {
-                    tracing::info!(inbound = name, opinion = ?plan.opinion(), said, "probe");
+                let failing = plan.opinion() == ProbeOpinion::Failing;
+                if failing != was_failing {
+                    was_failing = failing;
+                    tracing::info!(inbound = name, failing, said, "probe");
                 }
                 note(&stats, &question, &plan, (begun, now), said);
             }

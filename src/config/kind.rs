@@ -153,12 +153,20 @@ impl Kind {
                 "a list of at least one \"IP:port\" or { address, weight, link_port }".to_owned()
             }
             Kind::Empty(_) => "[]".to_owned(),
-            Kind::UrlPath => "a path such as \"/health\", at most 1024 bytes, without spaces or `#`".to_owned(),
-            Kind::Statuses => "statuses from 100 to 599 such as \"200\", \"200-299\" or \"200-299,401\"".to_owned(),
-            Kind::SocketPath => {
-                format!("an absolute path of at most {MAX_SOCKET_PATH} bytes, such as \"/run/sidebeat/hook.sock\"")
+            Kind::UrlPath => {
+                "a path such as \"/health\", at most 1024 bytes, without spaces or `#`".to_owned()
             }
-            Kind::Mode => "permissions as an octal string from \"0600\" to \"0777\", such as \"0660\"".to_owned(),
+            Kind::Statuses => {
+                "statuses from 100 to 599 such as \"200\", \"200-299\" or \"200-299,401\"".to_owned()
+            }
+            Kind::SocketPath => {
+                format!(
+                    "an absolute path of at most {MAX_SOCKET_PATH} bytes, such as \"/run/sidebeat/hook.sock\""
+                )
+            }
+            Kind::Mode => {
+                "permissions as an octal string from \"0600\" to \"0777\", such as \"0660\"".to_owned()
+            }
             Kind::Words { most, max } => {
                 format!("a list of at most {most} strings of 1 to {max} bytes, such as [\"a\", \"b\"]")
             }

@@ -228,7 +228,8 @@ fn probe(document: &Document, report: &mut Report<'_>) {
             .hint("write the program and its arguments, such as command = [\"pg_isready\", \"-q\"]");
     }
     let names: Vec<_> = document.list("inbound").iter().filter_map(|t| t.text("name")).collect();
-    for (i, name) in table.words("inbounds").iter().enumerate().filter(|(_, n)| !names.contains(&n.as_str())) {
+    for (i, name) in table.words("inbounds").iter().enumerate().filter(|(_, n)| !names.contains(&n.as_str()))
+    {
         let key = format!("{}[{i}]", table.key("inbounds"));
         let what = format!("there is no [[inbound]] \"{name}\"");
         let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -241,7 +242,9 @@ fn hook(document: &Document, report: &mut Report<'_>) {
     let mode = table.entry("mode");
     if table.text("socket").is_some() && table.int("mode") & 0o002 != 0 {
         let what = "any user of this machine may announce pauses, and so hide failures of this service";
-        report.warn(&mode.at, table.key("mode"), what).hint("give the service's user a group in common: \"0660\"");
+        report
+            .warn(&mode.at, table.key("mode"), what)
+            .hint("give the service's user a group in common: \"0660\"");
     }
 }
 

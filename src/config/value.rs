@@ -71,7 +71,9 @@ impl Kind {
                 let Some(text) = value.as_str() else { return wrong_type(value, "a string") };
                 self.read_text(text)
             }
-            Kind::Networks | Kind::Endpoints | Kind::Empty(_) | Kind::Words { .. } => wrong_type(value, "a list"),
+            Kind::Networks | Kind::Endpoints | Kind::Empty(_) | Kind::Words { .. } => {
+                wrong_type(value, "a list")
+            }
         }
     }
 
@@ -212,7 +214,10 @@ fn read_url_path(text: &str) -> Result<Value, Fault> {
         return fault(format!("has {} bytes", text.len()));
     }
     if text.contains("://") {
-        return fault_hint("a URL where a path is needed", "write only the path: the address is the inbound's `service`");
+        return fault_hint(
+            "a URL where a path is needed",
+            "write only the path: the address is the inbound's `service`",
+        );
     }
     match text.chars().find(|c| !c.is_ascii_graphic() || *c == '#') {
         _ if !text.starts_with('/') => fault("does not begin with a slash"),
@@ -239,7 +244,10 @@ fn read_statuses(text: &str) -> Result<Value, Fault> {
 
 fn read_socket_path(text: &str) -> Result<Value, Fault> {
     if !text.starts_with('/') {
-        return fault_hint("is not absolute", "begin it with a slash: the folder that `run` is started in may change");
+        return fault_hint(
+            "is not absolute",
+            "begin it with a slash: the folder that `run` is started in may change",
+        );
     }
     if text.len() > MAX_SOCKET_PATH {
         return fault(format!("has {} bytes", text.len()));

@@ -23,7 +23,13 @@ struct Rig {
 impl Rig {
     fn new() -> Rig {
         let start = Stamp::from_millis(1_000_000);
-        Rig { times: AnswerTimes::default(), answers: Answers::new(), now: start, last_answer: start, open: vec![] }
+        Rig {
+            times: AnswerTimes::default(),
+            answers: Answers::new(),
+            now: start,
+            last_answer: start,
+            open: vec![],
+        }
     }
 
     fn ask(&mut self) -> Stamp {
@@ -151,7 +157,12 @@ fn long_polls_amid_quick_answers_are_overtaken_and_then_known() {
 #[test]
 fn a_burst_that_ends_while_polls_are_open_is_no_dead_lock() {
     let mut r = Rig::new();
-    let polls: Vec<_> = (0..5).map(|_| { r.now = r.now + ms(1); r.ask() }).collect();
+    let polls: Vec<_> = (0..5)
+        .map(|_| {
+            r.now = r.now + ms(1);
+            r.ask()
+        })
+        .collect();
     assert_eq!(r.talk(vec![ms(1); 500], ms(1)), 0);
     assert_eq!(r.pass(ms(20_000)), 0, "nobody else asks: the polls wait as they did before");
     assert_eq!(r.open.len(), polls.len());
@@ -193,7 +204,12 @@ fn a_rare_slow_report_is_a_suspect_a_few_times_and_then_known() {
 fn one_outage_is_not_learned_whatever_waited_for_its_end() {
     let mut r = Rig::new();
     r.talk(vec![ms(2); 500], ms(5));
-    let open: Vec<_> = (0..40).map(|_| { r.now = r.now + us(100); r.ask() }).collect();
+    let open: Vec<_> = (0..40)
+        .map(|_| {
+            r.now = r.now + us(100);
+            r.ask()
+        })
+        .collect();
     assert!(r.pass(ms(5000)) > 900);
     for asked in open {
         r.answer(asked);

@@ -189,7 +189,10 @@ impl Explain {
         };
         let streak =
             if p.bad > 0 { format!("{} failed in a row", p.bad) } else { format!("{} ok in a row", p.good) };
-        format!("E5 probe ({}): {opinion}, {streak}; {age} ms ago, in {:.1} ms: {}", p.what, p.took_ms, p.said)
+        format!(
+            "E5 probe ({}): {opinion}, {streak}; {age} ms ago, in {:.1} ms: {}",
+            p.what, p.took_ms, p.said
+        )
     }
 
     fn answers(&self) -> String {
@@ -204,7 +207,9 @@ impl Explain {
     fn hook(&self) -> String {
         match &self.hook {
             None => "E7 hook: no pause is announced".to_owned(),
-            Some(h) if h.reason.is_empty() => format!("E7 hook: a pause is announced for {} ms more", h.left_ms),
+            Some(h) if h.reason.is_empty() => {
+                format!("E7 hook: a pause is announced for {} ms more", h.left_ms)
+            }
             Some(h) => format!("E7 hook: a pause is announced for {} ms more: {}", h.left_ms, h.reason),
         }
     }

@@ -272,7 +272,11 @@ mod tests {
 
     #[test]
     fn an_exit_is_seen_by_the_pidfd_while_the_zombie_is_still_there() {
-        let mut child = std::process::Command::new("sh").args(["-c", "read x"]).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "read x"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut p = ProcessWatch::new();
         p.adopt(&[child.id()]);
         let now = Stamp::from_millis(1);

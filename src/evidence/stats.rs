@@ -522,7 +522,10 @@ mod tests {
         assert_eq!((s.activity().last_sign, s.activity().last_progress), (ms(10), Stamp::ZERO));
         c.received(ms(20));
         s.notes.announced(ms(21), ms(500), "gc");
-        assert_eq!(s.activity(), Activity { last_sign: ms(20), last_progress: ms(20), paused_until: ms(500) });
+        assert_eq!(
+            s.activity(),
+            Activity { last_sign: ms(20), last_progress: ms(20), paused_until: ms(500) }
+        );
     }
 
     #[tokio::test]

@@ -53,5 +53,9 @@ pub(super) async fn ask(service: SocketAddr, path: &str, well: &Statuses) -> Res
         _ = connection => answer.await,
     };
     let status = answer.map_err(|e| format!("no HTTP answer: {e}"))?.status().as_u16();
-    if well.hold(status) { Ok(format!("status {status}")) } else { Err(format!("status {status}, not {well}")) }
+    if well.hold(status) {
+        Ok(format!("status {status}"))
+    } else {
+        Err(format!("status {status}, not {well}"))
+    }
 }

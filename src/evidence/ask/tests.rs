@@ -37,7 +37,8 @@ fn answering(answer: &'static [u8]) -> SocketAddr {
 
 #[test]
 fn http_is_judged_by_its_status() {
-    let question = Question::Http { path: "/health?x=1".into(), status: Statuses(vec![(200, 299), (418, 418)]) };
+    let question =
+        Question::Http { path: "/health?x=1".into(), status: Statuses(vec![(200, 299), (418, 418)]) };
     assert_eq!(question.what(), "http /health?x=1");
     let table: [(&[u8], Result<&str, &str>); 6] = [
         (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", Ok("status 200")),
