@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 use crate::sys::sock_diag::SockDiag;
+use crate::sys::tcp::TcpState;
 
 /// Between two looks whether it was accepted.
 const LOOK: Duration = Duration::from_millis(5);
@@ -17,8 +18,8 @@ pub(super) async fn ask(service: SocketAddr) -> Result<String, String> {
     let (Ok(local), Ok(mut diag)) = (io.local_addr(), SockDiag::open()) else { return Ok(unseen.to_owned()) };
     loop {
         match diag.connection(service, local) {
-            // An owner: a process has it.
-            Ok(Some(s)) if s.inode != 0 => return Ok("accepted".to_owned()),
+            // It has an owner, or had one that closed it: what waits in the queue is established and nobody's.
+            Ok(Some(s)) if s.inode != 0 || s.state != TcpState::Established => return Ok("accepted".to_owned()),
             Ok(Some(_)) => tokio::time::sleep(LOOK).await,
             Ok(None) | Err(_) => return Ok(unseen.to_owned()),
         }
