@@ -19,7 +19,9 @@ pub(super) async fn ask(service: SocketAddr) -> Result<String, String> {
     loop {
         match diag.connection(service, local) {
             // It has an owner, or had one that closed it: what waits in the queue is established and nobody's.
-            Ok(Some(s)) if s.inode != 0 || s.state != TcpState::Established => return Ok("accepted".to_owned()),
+            Ok(Some(s)) if s.inode != 0 || s.state != TcpState::Established => {
+                return Ok("accepted".to_owned());
+            }
             Ok(Some(_)) => tokio::time::sleep(LOOK).await,
             Ok(None) | Err(_) => return Ok(unseen.to_owned()),
         }
