@@ -49,19 +49,15 @@ impl Question {
 /// # Errors
 /// What was wrong, in words; that there was no answer `within` that time, too.
 pub async fn ask(service: SocketAddr, question: &Question, within: Duration) -> Result<String, String> {
-    let answer = async {
-        match question {
-            Question::Tcp => tcp::ask(service).await,
-            Question::Http { path, status } => http::ask(service, path, status).await,
-            // It keeps its time itself: the program must not outlive it.
-            Question::Exec { command, env } => return exec::ask(command.clone(), env.clone(), within).await,
+    let answer = match question {
+        // It keeps its time itself: the program must not outlive it.
+        Question::Exec { command, env } => return exec::ask(command.clone(), env.clone(), within).await,
+        Question::Tcp => tokio::time::timeout(within, tcp::ask(service)).await,
+        Question::Http { path, status } => {
+            tokio::time::timeout(within, http::ask(service, path, status)).await
         }
     };
-    if matches!(question, Question::Exec { .. }) {
-        return answer.await;
-    }
-    let late = || Err(format!("no answer within {}", humantime::format_duration(within)));
-    tokio::time::timeout(within, answer).await.unwrap_or_else(|_| late())
+    answer.unwrap_or_else(|_| Err(format!("no answer within {}", humantime::format_duration(within))))
 }
 
 #[cfg(test)]
