@@ -13,6 +13,7 @@
 pub mod cli;
 
 pub mod app;
+pub mod bench;
 pub mod config;
 
 pub mod proxy;

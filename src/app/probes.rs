@@ -1,26 +1,30 @@
 //! Probes of the local services (E5), on the control thread: the plan is pure, the questions are `evidence::ask`.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
-use super::params::Shared;
+use super::generation::Generation;
 use crate::clock;
-use crate::config::{Config, Probe, ProbeKind};
+use crate::config::{Probe, ProbeKind};
 use crate::evidence::ServiceStats;
 use crate::evidence::ask::{self, Question, Statuses};
 use crate::evidence::fuse::ProbeOpinion;
 use crate::evidence::listener::reachable;
 use crate::evidence::notes::ProbeNote;
 use crate::evidence::prober::{Plan, PlanParams, Step};
+use crate::proxy::inbound::Common;
 use crate::stamp::Stamp;
 
-/// Starts a probe per inbound that has one. Call it inside the control thread's runtime.
-pub(super) fn start(config: &Config, shared: &Shared) {
-    let p = &config.probe;
+/// Starts a probe per inbound that has one; it ends when the generation drains. Call it inside the control thread's
+/// runtime.
+pub(super) fn start(generation: &Generation) {
+    let (p, shared) = (&generation.config.probe, &generation.shared);
     for inbound in &shared.inbounds {
         let name = &inbound.params.name;
         let wanted = p.inbounds.is_empty() || p.inbounds.contains(name);
         let Some(question) = question(p, name, &inbound.stats).filter(|_| wanted) else { continue };
-        tokio::spawn(run(name.clone(), inbound.stats.clone(), question, p.clone()));
+        let (common, stats) = (shared.common.clone(), inbound.stats.clone());
+        tokio::spawn(run(name.clone(), stats, question, p.clone(), common));
     }
 }
 
@@ -40,12 +44,12 @@ fn question(p: &Probe, name: &str, stats: &ServiceStats) -> Option<Question> {
     })
 }
 
-async fn run(name: String, stats: Arc<ServiceStats>, question: Question, p: Probe) {
+async fn run(name: String, stats: Arc<ServiceStats>, question: Question, p: Probe, common: Arc<Common>) {
     let (interval, healthy, unhealthy) = (p.interval, p.healthy, p.unhealthy);
     let mut plan = Plan::new(PlanParams { idle: p.idle, interval, healthy, unhealthy }, clock::now());
     let (service, mut was_failing) = (reachable(stats.service()), false);
     stats.notes.probed(ProbeNote { what: question.what(), ..ProbeNote::default() });
-    loop {
+    while !common.draining.load(Relaxed) {
         let begun = clock::now();
         match plan.poll(begun, stats.activity()) {
             Step::Wait(until) => tokio::time::sleep_until(clock::instant(until)).await,

@@ -36,6 +36,8 @@ pub enum Command {
     Check(Check),
     /// Show the whole scene on this machine: services, sidecars, traffic, faults.
     Demo(crate::demo::Args),
+    /// Measure detection with real processes and real faults.
+    Bench(crate::bench::Args),
     /// What the demo runs itself with.
     #[command(flatten)]
     DemoInner(crate::demo::Inner),

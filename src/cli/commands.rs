@@ -1,11 +1,12 @@
 //! One function per command.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::args::{Command, ConfigCommand, Healthcheck, Maintenance, Status};
 use super::{CONFIG, RUNTIME, complain, environment, logging, print};
 use crate::admin::client;
+use crate::app::Hooks;
 use crate::config::{self, Config, Warning};
 
 pub(super) fn run(command: Command) -> ExitCode {
@@ -13,6 +14,7 @@ pub(super) fn run(command: Command) -> ExitCode {
         Command::Run(args) => sidecar(&args.config),
         Command::Check(args) => check(&args.file),
         Command::Demo(args) => crate::demo::run(args),
+        Command::Bench(args) => crate::bench::run(args),
         Command::DemoInner(inner) => crate::demo::run_inner(&inner),
         Command::Status(args) => status(args),
         Command::Maintenance(args) => maintenance(args),
@@ -61,13 +63,20 @@ fn sidecar(file: &Path) -> ExitCode {
     if let Some(warning) = config.descriptor_warning(may_open.unwrap_or(u64::MAX)) {
         tracing::warn!("{warning}");
     }
-    app(config, log)
+    app(config, log, file.to_owned())
 }
 
 /// Runs the data path; an error that ends it is logged.
-fn app(config: Config, log: logging::LogHandle) -> ExitCode {
+fn app(config: Config, log: logging::LogHandle, file: PathBuf) -> ExitCode {
+    let load = move || {
+        let (config, warnings) = config::load(&file, environment()).map_err(|errors| errors.to_string())?;
+        for warning in &warnings {
+            tracing::warn!(key = warning.key, "{warning}");
+        }
+        Ok(config)
+    };
     let set_level = move |level: &str| log.set_level(level);
-    match crate::app::run(config, Box::new(set_level)) {
+    match crate::app::run(config, Hooks { set_level: Box::new(set_level), load: Box::new(load) }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");

@@ -117,6 +117,10 @@ pub trait Detector: fmt::Debug + Send {
     fn held(&self, now: Stamp) -> bool;
     /// Longest lateness remembered, decayed to `now`; zero for laws that do not learn it.
     fn peak(&self, now: Stamp) -> Duration;
+    /// Another link to the same node remembers this lateness: it is paid for already. Nothing for laws that learn none.
+    fn inherit(&mut self, _now: Stamp, _peak: Duration) {}
+    /// The loops that beat and listen were late by this much lately, as they say themselves. Nothing for laws that do not ask.
+    fn set_noise(&mut self, _noise: Duration) {}
     /// Whether the law asks before it doubts.
     fn challenges(&self) -> bool;
     /// Promise (or expected interval) in force.

@@ -80,8 +80,6 @@ pub struct BeatFacts {
     pub in_flight: u16,
     /// Age of the oldest.
     pub oldest_ms: u16,
-    /// 0-255.
-    pub load: u8,
 }
 
 /// What the link's owner decides and is told. Calls come from the link's own worker; they must not block.

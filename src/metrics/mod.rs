@@ -73,6 +73,7 @@ pub struct Metrics {
     link_errors: Vec<IntCounter>,
     handshakes: Vec<Vec<IntCounter>>,
     gates: Vec<IntCounter>,
+    reload: IntGauge,
     families: upstream::Families,
     upstreams: Mutex<BTreeMap<String, Arc<UpstreamMetrics>>>,
     inbounds: Mutex<BTreeMap<String, Arc<InboundMetrics>>>,
@@ -118,6 +119,13 @@ impl Metrics {
             link_errors: link_errors(&r),
             handshakes: handshakes(&r),
             gates: gates(&r),
+            reload: register(
+                &r,
+                IntGauge::new(
+                    "sidebeat_config_last_reload_successful",
+                    "1 if the configuration at work is the one last asked for, else 0.",
+                ),
+            ),
             families: upstream::Families::new(&r),
             upstreams: Mutex::default(),
             inbounds: Mutex::default(),
@@ -147,6 +155,11 @@ impl Metrics {
         let fresh = Arc::new(InboundMetrics::new(&self.families, name));
         all.insert(name.to_owned(), fresh.clone());
         fresh
+    }
+
+    /// The configuration was read: at the start, or again.
+    pub fn reloaded(&self, successful: bool) {
+        self.reload.set(i64::from(successful));
     }
 
     /// Counts a FAILED that a gate held back.

@@ -110,7 +110,8 @@ pub async fn dial(
         dialer: true,
         one_stream: !main,
     };
-    let judge = LinkJudge::new(&params.detector, now);
+    let mut judge = LinkJudge::new(&params.detector, now);
+    judge.inherit(now, hub.peak(key, now));
     let peer = Peer { node: got.welcome.node.clone(), incarnation: got.welcome.incarnation };
     let link = Link::new(hub.w.clone(), got.io, peer, conf, Some(judge), side.clone());
     side.link.set(link.id);

@@ -90,10 +90,10 @@ impl Side for OutboundSide {
         let before = self.vouched.replace(Some((now, said)));
         let changed = before.is_none_or(|(_, b)| b != said);
         if changed && let Some((at, (vouch, frozen, starved))) = before {
-            self.tell(now, News::StillVouched(at, vouch, frozen, starved));
+            self.tell(now, News::StillVouched(self.link.get(), at, vouch, frozen, starved));
         }
         if changed || self.shared.state() != State::Active {
-            self.tell(now, News::Vouch(said.0, said.1, said.2));
+            self.tell(now, News::Vouch(self.link.get(), said.0, said.1, said.2));
         }
     }
 
@@ -108,7 +108,7 @@ impl Side for OutboundSide {
     }
 
     fn maintenance(&self, now: Stamp, duration: Duration) {
-        self.tell(now, News::Maintenance(duration));
+        self.tell(now, News::Maintenance(self.link.get(), duration));
     }
 
     fn goaway(&self, _link: &Rc<Link>, now: Stamp, _deadline: Duration) {
@@ -117,6 +117,9 @@ impl Side for OutboundSide {
 
     fn lost(&self, link: &Rc<Link>, now: Stamp, how: &Lost) {
         let Some(hub) = self.hub.upgrade() else { return };
+        if let Some(peak) = link.with_judge(|j| j.peak(now)) {
+            self.shared.keep_peak(now, peak, hub.ups[self.key.up].params.detector.half_life);
+        }
         hub.remove_link(self.key, link.id);
         let how = match how {
             Lost::Fin => LinkLost::Fin,

@@ -26,6 +26,8 @@ const LONG_STALL: Duration = Duration::from_millis(100);
 const HOLD: Duration = Duration::from_millis(250);
 /// Facts are looked up again this often while a gate holds.
 const RECHECK: Duration = Duration::from_millis(5);
+/// More than this is no noise but an outage.
+const NOISE_MAX: Duration = Duration::from_millis(250);
 /// A beat that explains a silence comes at most this long after the silence ended.
 const EXPLAIN_WITHIN: Duration = Duration::from_millis(100);
 /// So many explained stalls within `HABIT_WITHIN` are the habit of a throttled peer, and habits are learned.
@@ -184,6 +186,19 @@ impl LinkJudge {
             self.hearing.unlearn();
             self.ended = Some(Ended { learned: false, ..ended });
         }
+    }
+
+    /// Another link to the same node has learned this lateness.
+    pub fn inherit(&mut self, now: Stamp, peak: Duration) {
+        self.hearing.inherit(now, peak);
+    }
+
+    /// The peer's loop and ours were late by this much at most lately, by their own measure: FAILED waits for it. A
+    /// peer that lies delays its own verdict by a quarter of a second at most.
+    pub fn set_noise(&mut self, noise: Duration) {
+        let noise = noise.min(NOISE_MAX);
+        self.hearing.set_noise(noise);
+        self.heard.law_mut().set_noise(noise);
     }
 
     /// Our own loop slept from `from` to `to`: silence inside it is ours. Call it before feeding what was read after

@@ -14,6 +14,7 @@ use crate::verdict::{Cause, State};
 use crate::upstream::facts::{
     DialResult, EndpointParams, LinkLost, LinkPolicy, Mode, PlainResult, PortState,
 };
+use crate::upstream::isolation::ISOLATION_HOLD;
 
 /// A cause may be refined for this long after the doubt or the verdict.
 const REFINE_FOR: Duration = Duration::from_millis(250);
@@ -81,6 +82,10 @@ pub struct LinkSide {
     resets: u32,
     timeouts: u32,
     heard: Stamp,
+    /// Too much is silent at once: the fault is ours.
+    isolated: bool,
+    /// FAILED by silence waits until then, for that reason.
+    waits_until: Option<Stamp>,
 }
 
 impl LinkSide {
@@ -112,6 +117,8 @@ impl LinkSide {
             resets: 0,
             timeouts: 0,
             heard: Stamp::ZERO,
+            isolated: false,
+            waits_until: None,
         }
     }
 
@@ -185,7 +192,7 @@ impl LinkSide {
                     } else {
                         silent_cause(evidence)
                     };
-                    self.set(now, State::Failed, cause, false);
+                    self.fail_by_silence(now, cause);
                 }
             }
             Output::LinkOnly(evidence) => self.mark(index, State::Failed, evidence),
@@ -237,7 +244,7 @@ impl LinkSide {
             LinkLost::TimedOut if self.state != State::Failed => {
                 self.doubt_from = self.heard;
                 self.silence = now.since(self.heard);
-                self.set(now, State::Failed, self.cause_or_silent(), false);
+                self.fail_by_silence(now, self.cause_or_silent());
             }
             LinkLost::Cut => {}
             _ if self.state == State::Active => {
@@ -266,12 +273,15 @@ impl LinkSide {
     pub fn settle(&mut self, now: Stamp) {
         if now >= self.due() {
             self.silence = now.since(self.doubt_from);
-            self.set(now, State::Failed, self.cause_or_silent(), false);
+            self.fail_by_silence(now, self.cause_or_silent());
         }
     }
 
     /// When [`LinkSide::settle`] may change something by itself.
     pub fn due(&self) -> Stamp {
+        if let Some(until) = self.waits_until {
+            return until;
+        }
         match self.lost {
             Some((since, _)) if self.negative && self.framed_wanted() && self.state != State::Failed => {
                 since + PATIENCE
@@ -280,10 +290,20 @@ impl LinkSide {
         }
     }
 
-    /// Only silence beyond all endpoints explains this: we are the ones cut off.
-    pub fn self_isolated(&mut self) {
-        if self.state != State::Active && !self.proof {
-            self.cause = Cause::SelfIsolated;
+    /// Whether so much is silent that we are the ones cut off: FAILED by silence waits then, at most
+    /// [`ISOLATION_HOLD`] after the doubt began, and says so.
+    pub fn isolation(&mut self, now: Stamp, isolated: bool) {
+        self.isolated = isolated;
+        let silent = self.state != State::Active && !self.proof;
+        match (isolated, self.waits_until) {
+            (true, _) if silent => self.cause = Cause::SelfIsolated,
+            // Others are heard again, and this one is not: what was held back is true.
+            (false, Some(_)) => {
+                self.waits_until = None;
+                self.set(now, State::Failed, Cause::Silent, false);
+            }
+            (false, None) if silent && self.cause == Cause::SelfIsolated => self.cause = Cause::Silent,
+            _ => {}
         }
     }
 }
@@ -354,6 +374,22 @@ impl LinkSide {
     /// Whether the dials are a background question to a node never linked.
     pub fn never_linked(&self) -> bool {
         self.incarnation.is_none()
+    }
+
+    /// Whether FAILED is held back because everything is silent.
+    pub fn is_held(&self) -> bool {
+        self.waits_until.is_some()
+    }
+
+    /// Whether it matters now if everything else is silent too: FAILED is held back for that, or the silence is so
+    /// young that the others' deadlines may not be over yet.
+    pub fn asks_isolation(&self, now: Stamp) -> bool {
+        self.is_held() || (self.silent_since().is_some() && now.since(self.since) <= REFINE_FOR)
+    }
+
+    /// Since when all links are silent past their deadlines, if they are.
+    pub fn silent_since(&self) -> Option<Stamp> {
+        (self.state != State::Active && !self.proof).then_some(self.doubt_from)
     }
 
     /// Whether the last link ended by FIN or RST, within its patience: a dying process may still accept.
@@ -435,7 +471,20 @@ impl LinkSide {
         if state == State::Failed && self.state != State::Failed {
             (self.ended, self.explained) = (None, false);
         }
+        self.waits_until = None;
         (self.state, self.cause, self.proof) = (state, cause, proof);
+    }
+
+    /// FAILED, unless everything is silent: then it waits (detection.md section 5, last row).
+    fn fail_by_silence(&mut self, now: Stamp, cause: Cause) {
+        let until = self.waits_until.unwrap_or(self.doubt_from + ISOLATION_HOLD);
+        if self.isolated && now < until {
+            self.set(now, State::Suspect, Cause::SelfIsolated, false);
+            self.waits_until = Some(until);
+            return;
+        }
+        let cause = if self.isolated { Cause::SelfIsolated } else { cause };
+        self.set(now, State::Failed, cause, false);
     }
 
     fn fail_by_proof(&mut self, now: Stamp, cause: Cause) {
