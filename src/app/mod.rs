@@ -48,10 +48,13 @@ pub enum RunError {
     Worker,
 }
 
+/// How the program changes its log level.
+pub type SetLevel = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
 /// What the command line gives the running program.
 pub struct Hooks {
     /// Changes the log level.
-    pub set_level: Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
+    pub set_level: SetLevel,
     /// Reads and validates the configuration again; the error is for people.
     pub load: Box<dyn Fn() -> Result<Config, String> + Send + Sync>,
 }
