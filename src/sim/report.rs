@@ -194,6 +194,9 @@ struct Row {
     frames_per_s: f64,
     false_failed_per_hour: f64,
     false_suspect_per_hour: f64,
+    /// Of both, those because the peer seemed not to hear us.
+    unheard_failed_per_hour: f64,
+    unheard_suspect_per_hour: f64,
     outages_healed_per_hour: f64,
     /// Absent for detectors that ask: only their verdicts count.
     silences_failed_per_hour: Option<f64>,
@@ -217,6 +220,8 @@ impl Row {
             frames_per_s: per_second(c.frames),
             false_failed_per_hour: per_hour(c.counts.failed),
             false_suspect_per_hour: per_hour(c.counts.suspect),
+            unheard_failed_per_hour: per_hour(c.counts.failed_unheard),
+            unheard_suspect_per_hour: per_hour(c.counts.suspect_unheard),
             outages_healed_per_hour: per_hour(c.counts.outages),
             silences_failed_per_hour: (!c.detector.starts_with("promise"))
                 .then(|| per_hour(c.counts.silences)),

@@ -19,8 +19,8 @@ use crate::verdict::State;
 
 /// Runs begin here: no stamp is near zero.
 pub const START: Stamp = Stamp::from_millis(10_000);
-/// A fault that is not found within this is not found.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A fault that is not found within this is not found. An observer may sleep for 10 s of it.
+const PATIENCE: Duration = Duration::from_secs(15);
 /// What a worker looks at by itself at least this often: the lateness of that tells it of its stalls.
 const TICK: Duration = Duration::from_millis(200);
 

@@ -18,6 +18,10 @@ pub struct Counts {
     pub failed: u64,
     /// Verdicts SUSPECT.
     pub suspect: u64,
+    /// FAILED because the peer seemed not to hear us.
+    pub failed_unheard: u64,
+    /// SUSPECT because the peer seemed not to hear us.
+    pub suspect_unheard: u64,
     /// FAILED that healed as an outage: longer than what is learned, or explained by the peer.
     pub outages: u64,
     /// Silences beyond the law's limit, counted whatever the state was: the count of simulations without states.
@@ -32,6 +36,8 @@ impl std::ops::Add for Counts {
         Counts {
             failed: self.failed + other.failed,
             suspect: self.suspect + other.suspect,
+            failed_unheard: self.failed_unheard + other.failed_unheard,
+            suspect_unheard: self.suspect_unheard + other.suspect_unheard,
             outages: self.outages + other.outages,
             silences: self.silences + other.silences,
             challenges: self.challenges + other.challenges,
@@ -175,12 +181,14 @@ impl Seat {
                     self.judge_asks(now);
                     question = Some(Ours { sent: now, challenge: true });
                 }
-                Output::Suspect(_) => {
+                Output::Suspect(evidence) => {
                     self.counts.suspect += counted;
+                    self.counts.suspect_unheard += u64::from(evidence.one_way) * counted;
                     self.suspected = Some(now);
                 }
-                Output::Failed(_) | Output::LinkOnly(_) => {
+                Output::Failed(evidence) | Output::LinkOnly(evidence) => {
                     self.counts.failed += counted;
+                    self.counts.failed_unheard += u64::from(evidence.one_way) * counted;
                     self.failed = Some(now);
                 }
                 Output::Active(evidence) => {

@@ -12,7 +12,7 @@ const TOP: f64 = 44.0;
 const BOTTOM: f64 = 58.0;
 /// A line with more points than this has no mark at each.
 const MARKED: usize = 24;
-/// One colour per series on light and on dark pages; they repeat when there are more.
+/// One colour per series on light and on dark pages. They repeat when there are more: the second round is drawn hollow.
 const COLOURS: [(&str, &str); 9] = [
     ("#0b62c4", "#6cb2ff"),
     ("#c2410c", "#ff9d6e"),
@@ -46,7 +46,7 @@ fn style() -> String {
     let mut css = String::from(
         "<style>\ntext { font: 12px system-ui, sans-serif; fill: #1c2128 }\n.title { font-weight: 600; font-size: 15px }\n\
          .page { fill: #ffffff }\n.grid { stroke: #d8dee6; stroke-width: 1 }\n.axis { stroke: #57606a; stroke-width: 1 }\n\
-         .line { fill: none; stroke-width: 2; stroke-linejoin: round }\n",
+         .line { fill: none; stroke-width: 2; stroke-linejoin: round }\n.ring { fill: none; stroke-width: 2 }\n",
     );
     for (i, (light, _)) in COLOURS.iter().enumerate() {
         let _ = writeln!(css, ".s{i} {{ stroke: {light} }} .m{i} {{ fill: {light} }}");
@@ -117,6 +117,11 @@ fn axes(plot: &Plot, x: &Ruler, y: &Ruler, out: &mut String) {
 
 fn series(s: &Series, index: usize, x: &Ruler, y: &Ruler, out: &mut String) {
     let colour = index % COLOURS.len();
+    let mark = if (index / COLOURS.len()).is_multiple_of(2) {
+        format!("m{colour}")
+    } else {
+        format!("ring s{colour}")
+    };
     let points: Vec<(f64, f64)> =
         s.finite().map(|(px, py)| (across(x.place(px)), down(y.place(py)))).collect();
     if points.len() > 1 {
@@ -125,13 +130,13 @@ fn series(s: &Series, index: usize, x: &Ruler, y: &Ruler, out: &mut String) {
     }
     if points.len() <= MARKED {
         for (px, py) in &points {
-            let _ = writeln!(out, "<circle class=\"m{colour}\" cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"4.5\"/>");
+            let _ = writeln!(out, "<circle class=\"{mark}\" cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"4.5\"/>");
         }
     }
     let (left, at) = (WIDTH - RIGHT + 16.0, TOP + 8.0 + 20.0 * index as f64);
     let _ = writeln!(
         out,
-        "<rect class=\"m{colour}\" x=\"{left:.1}\" y=\"{:.1}\" width=\"12\" height=\"12\" rx=\"2\"/>",
+        "<rect class=\"{mark}\" x=\"{left:.1}\" y=\"{:.1}\" width=\"12\" height=\"12\" rx=\"2\"/>",
         at - 10.0
     );
     let _ = writeln!(out, "<text x=\"{:.1}\" y=\"{at:.1}\">{}</text>", left + 18.0, escaped(&s.name));
@@ -179,6 +184,15 @@ mod tests {
         assert_eq!(svg.matches("<polyline").count(), 1);
         assert_eq!(svg.matches("<circle").count(), 3, "the point that is no number is left out");
         assert_eq!(svg.matches("class=\"m2\"").count(), 1, "a series without points is in the legend only");
+    }
+
+    #[test]
+    fn colours_that_come_again_are_hollow() {
+        let mut plot = sample();
+        plot.series = (0..20).map(|i| Series::new(i.to_string(), vec![(1.0, f64::from(i))])).collect();
+        let svg = plot.svg();
+        assert_eq!(svg.matches("<circle class=\"ring s0\"").count(), 1);
+        assert_eq!(svg.matches("<circle class=\"m0\"").count(), 2, "the third round is as the first");
     }
 
     #[test]
