@@ -13,6 +13,7 @@
 pub mod cli;
 
 pub mod app;
+pub mod bench;
 pub mod config;
 
 pub mod proxy;
@@ -33,5 +34,8 @@ pub mod clock;
 pub mod stamp;
 pub mod verdict;
 
+pub mod trace;
+
 pub mod demo;
+pub mod replay;
 pub mod sim;

@@ -178,6 +178,22 @@ fn change(to: State) -> Event {
 }
 
 #[tokio::test]
+async fn what_shadows_say_is_asked_for_and_never_among_the_verdicts() {
+    let r = rig().await;
+    r.events.push(change(State::Failed));
+    let shadow = Event { detector: Some("phi".into()), link: Some(3), ..change(State::Suspect) };
+    r.events.shadows().push(shadow);
+    let verdicts = call(r.admin, "GET", "/events?follow=0").await.body;
+    assert!(verdicts.contains("\"failed\"") && !verdicts.contains("detector"), "{verdicts}");
+    let shadows = call(r.admin, "GET", "/events?follow=0&shadows=1").await.body;
+    assert!(
+        shadows.contains("\"detector\":\"phi\",\"link\":3") && !shadows.contains("\"failed\""),
+        "{shadows}"
+    );
+    assert_eq!(call(r.admin, "GET", "/events?shadows=maybe").await.code, 400);
+}
+
+#[tokio::test]
 async fn every_read_answers_and_nothing_is_cached() {
     let r = rig().await;
     *r.control.status.lock().unwrap() = sample_status();

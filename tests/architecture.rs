@@ -24,7 +24,7 @@ enum Modules {
 }
 use Modules::{Not, Only};
 
-const PROGRAMS: &[&str] = &["app", "cli", "demo", "sim", "bench"];
+const PROGRAMS: &[&str] = &["app", "cli", "demo", "sim", "replay", "bench"];
 
 #[rustfmt::skip]
 const RULES: &[Rule] = &[
@@ -48,6 +48,9 @@ const RULES: &[Rule] = &[
     Rule { prefix: "worker/", modules: Only(&["worker", "stamp", "clock", "metrics", "verdict", "sys"]), crates: None, why: "a worker's tools know no stage" },
     Rule { prefix: "admin/", modules: Not(&["detector", "wire", "proxy", "evidence"]), crates: None, why: "admin reads snapshots" },
     Rule { prefix: "sim/", modules: Not(&["proxy", "clock", "app", "cli", "admin"]), crates: None, why: "the simulator drives the shipped pure code" },
+    Rule { prefix: "trace/format", modules: Only(&["trace", "detector", "stamp"]), crates: Some(&["thiserror"]), why: "the bytes of a trace: fuzzable alone" },
+    Rule { prefix: "trace/", modules: Only(&["trace", "detector", "metrics", "stamp", "clock"]), crates: None, why: "a recorder is told inputs of judges; it knows no link" },
+    Rule { prefix: "replay/", modules: Not(&["proxy", "link", "upstream", "wire", "clock", "app", "cli", "admin"]), crates: None, why: "a replay drives the shipped pure code and has no clock" },
     Rule { prefix: "cli/", modules: Not(&["link", "proxy", "upstream", "wire"]), crates: None, why: "commands are thin" },
 ];
 
@@ -69,10 +72,14 @@ const MUST_EXIST: &[&str] = &[
     "admin/",
     "cli/",
     "sim/",
+    "trace/format",
+    "trace/",
+    "replay/",
 ];
 
 /// Modules whose input comes from a peer: no `expect(` outside tests. `unwrap()` is forbidden everywhere.
-const PEER_INPUT: &[&str] = &["wire/", "link/", "proxy/", "upstream/", "evidence/", "detector/", "sys/"];
+const PEER_INPUT: &[&str] =
+    &["wire/", "link/", "proxy/", "upstream/", "evidence/", "detector/", "sys/", "trace/", "replay/"];
 
 const PURE_FORBIDDEN: &[&str] = &[
     "tokio",

@@ -270,3 +270,38 @@ fn a_sidecar_that_stops_is_found_in_the_middle_of_bulk() {
     });
     pair.finish();
 }
+
+/// Links off duty beat each eight seconds: no law may take that for death.
+#[test]
+fn an_idle_connection_outlives_every_law() {
+    let service = Service::echo();
+    std::thread::scope(|scope| {
+        for kind in ["huddm", "phi", "chen", "timeout", "p95"] {
+            let addr = service.addr;
+            scope.spawn(move || {
+                let tables =
+                    format!("[detector]\nkind = \"{kind}\"\n[detector.timeout]\nafter = \"500ms\"\n");
+                let pair = Setup::mode(addr, Mode::PerConnection).near_extra(&tables).start();
+                let mut idle = connect(pair.addr);
+                round_trip(&mut idle, &mut Rng::new(1)).unwrap();
+                // The duty goes to the link that carried something last.
+                let mut other = connect(pair.addr);
+                round_trip(&mut other, &mut Rng::new(3)).unwrap();
+                let started = uptime(&pair);
+                // cut_after is one second.
+                eventually(HANG, "four seconds without a byte", || match uptime(&pair) - started {
+                    passed if passed >= 4.0 => Ok(()),
+                    passed => Err(format!("{passed} s")),
+                });
+                round_trip(&mut idle, &mut Rng::new(2)).unwrap_or_else(|e| panic!("{kind}: {e}"));
+                drop((idle, other));
+                pair.finish();
+            });
+        }
+    });
+}
+
+fn uptime(pair: &Pair) -> f64 {
+    let status: serde_json::Value = serde_json::from_str(&pair.near.status()).unwrap();
+    status["uptime_s"].as_f64().unwrap()
+}

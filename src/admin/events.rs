@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -81,6 +81,12 @@ pub struct Event {
     pub by_proof: bool,
     /// Whether it takes back a FAILED that was wrong.
     pub mistake: bool,
+    /// The shadow detector that said so, and on which link; absent for verdicts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detector: Option<String>,
+    /// Number of the link, for shadows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<u64>,
 }
 
 impl Event {
@@ -105,6 +111,8 @@ impl Event {
             rtt_ms: None,
             by_proof: false,
             mistake: false,
+            detector: None,
+            link: None,
         }
     }
 }
@@ -145,12 +153,18 @@ struct Inner {
 #[derive(Debug, Default)]
 pub struct EventLog {
     inner: Mutex<Inner>,
+    shadows: OnceLock<Arc<EventLog>>,
 }
 
 impl EventLog {
     /// An empty log.
     pub fn new() -> Arc<EventLog> {
         Arc::default()
+    }
+
+    /// What the shadow detectors say: a log of its own, because nobody acts on it (row H14).
+    pub fn shadows(&self) -> &Arc<EventLog> {
+        self.shadows.get_or_init(EventLog::new)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -203,6 +217,9 @@ impl EventLog {
     /// Ends all followers, because the program stops.
     pub fn end_followers(&self) {
         self.lock().feeds.clear();
+        if let Some(shadows) = self.shadows.get() {
+            shadows.end_followers();
+        }
     }
 
     /// Those who follow now.

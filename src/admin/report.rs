@@ -101,6 +101,15 @@ pub struct Facets {
     pub business: Facet,
 }
 
+/// Something that happened, and how long ago.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ago {
+    /// What: words, or a length in ms.
+    pub what: String,
+    /// How long ago, ms.
+    pub ms_ago: f64,
+}
+
 /// One endpoint. What is not known is null.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Endpoint {
@@ -160,6 +169,18 @@ pub struct Endpoint {
     /// Share of new work, as configured.
     #[serde(default)]
     pub weight: Option<u32>,
+    /// Until the next beat must be here, ms; negative where it is late.
+    #[serde(default)]
+    pub deadline_ms: Option<f64>,
+    /// The last thing that spoke for or against it.
+    #[serde(default)]
+    pub last_evidence: Option<Ago>,
+    /// The last time the loop that judges it was late itself, and by how much.
+    #[serde(default)]
+    pub own_stall: Option<Ago>,
+    /// Nodes behind this address that links lead to; more than one behind a virtual IP.
+    #[serde(default)]
+    pub nodes: Option<u64>,
 }
 
 impl Endpoint {
@@ -190,6 +211,10 @@ impl Endpoint {
             backpressure: None,
             since_ms: None,
             weight: None,
+            deadline_ms: None,
+            last_evidence: None,
+            own_stall: None,
+            nodes: None,
         }
     }
 }

@@ -56,7 +56,11 @@ const ROUTES: &[Route] = &[
     read("/live", true, "200 unless a restart is needed"),
     read("/status", false, "JSON: upstreams, endpoints, scores, causes; inbounds"),
     read("/config", false, "JSON: the effective configuration, redacted"),
-    read("/events", false, "changes of state as JSON lines, or SSE by Accept; ?since=SEQ ?follow=0"),
+    read(
+        "/events",
+        false,
+        "changes of state as JSON lines, or SSE by Accept; ?since=SEQ ?follow=0 ?shadows=1",
+    ),
     change("/drain", "stop taking new work, serve what is open"),
     change("/maintenance", "?for=500ms[&reason=TEXT] announce a pause of the service, at most 30s"),
     change("/log", "?level=FILTER such as info or sidebeat::link=debug"),
@@ -161,11 +165,11 @@ async fn metrics(shared: &Shared) -> Reply {
 }
 
 fn events(shared: &Shared, head: &Parts, query: &Query) -> Result<Reply, Refusal> {
-    query.only(&["since", "follow"]).map_err(bad)?;
-    let follow = match query.get("follow") {
-        None | Some("1" | "true") => true,
-        Some("0" | "false") => false,
-        Some(other) => return Err(bad(format!("`follow` is 0 or 1, not `{other}`"))),
+    query.only(&["since", "follow", "shadows"]).map_err(bad)?;
+    let follow = flag(query, "follow")?.unwrap_or(true);
+    let log = match flag(query, "shadows")? {
+        Some(true) => shared.events.shadows(),
+        _ => &shared.events,
     };
     // A browser that reconnects says where it was.
     let resumed = head.headers.get("last-event-id").and_then(|v| v.to_str().ok());
@@ -179,10 +183,10 @@ fn events(shared: &Shared, head: &Parts, query: &Query) -> Result<Reply, Refusal
         false => Format::Lines,
     };
     if !follow || head.method == Method::HEAD {
-        let (kept, missed) = shared.events.retained(since);
+        let (kept, missed) = log.retained(since);
         return Ok(reply(StatusCode::OK, format.content_type(), Answer::kept(&kept, missed, format)));
     }
-    let Some(follower) = shared.events.follow(since) else {
+    let Some(follower) = log.follow(since) else {
         return Err(Refusal(
             StatusCode::SERVICE_UNAVAILABLE,
             "too many follow already; try ?follow=0".into(),
@@ -190,6 +194,15 @@ fn events(shared: &Shared, head: &Parts, query: &Query) -> Result<Reply, Refusal
     };
     let live = Answer::Live(Box::new(Live::new(follower, format)));
     Ok(reply(StatusCode::OK, format.content_type(), live))
+}
+
+fn flag(query: &Query, name: &str) -> Result<Option<bool>, Refusal> {
+    match query.get(name) {
+        None => Ok(None),
+        Some("1" | "true") => Ok(Some(true)),
+        Some("0" | "false") => Ok(Some(false)),
+        Some(other) => Err(bad(format!("`{name}` is 0 or 1, not `{other}`"))),
+    }
 }
 
 /// Calls that change something.

@@ -1,81 +1,132 @@
-//! What the admin port may ask and order.
+//! What the admin port may ask and order, and the reload.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::SetLevel;
 use super::data::Command;
-use super::params::Shared;
-use super::report;
-use crate::admin::events::EventLog;
+use super::generation::{Generation, Process, Retired};
+use super::{Hooks, RunError, report};
 use crate::admin::{self, Readiness};
 use crate::clock;
 use crate::config::Config;
-use crate::metrics::Metrics;
 use crate::stamp::{Stamp, nanos};
 use crate::upstream::registry::enforce_named;
 
 /// How long `/status` waits for the workers' fresh numbers.
 const REFRESH: Duration = Duration::from_millis(100);
+/// Generations that still serve what is open of them; the oldest ends where more would.
+const RETIRED_MAX: usize = 4;
 
 /// The running sidecar as the control thread sees it.
 pub(super) struct App {
-    pub(super) config: Config,
-    pub(super) shared: Arc<Shared>,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) events: Arc<EventLog>,
+    pub(super) process: Process,
     pub(super) drain_asked: Notify,
-    posts: Vec<tokio::sync::mpsc::UnboundedSender<Command>>,
-    set_level: SetLevel,
+    current: Mutex<Arc<Generation>>,
+    retired: Mutex<Vec<Retired>>,
+    hooks: Hooks,
     started: Stamp,
 }
 
 impl App {
-    pub(super) fn new(
-        config: Config,
-        shared: Arc<Shared>,
-        posts: Vec<tokio::sync::mpsc::UnboundedSender<Command>>,
-        metrics: Arc<Metrics>,
-        events: Arc<EventLog>,
-        set_level: SetLevel,
-    ) -> App {
-        let started = clock::now();
-        App { config, shared, metrics, events, drain_asked: Notify::new(), posts, set_level, started }
+    pub(super) fn new(process: Process, first: Arc<Generation>, hooks: Hooks) -> App {
+        process.metrics.reloaded(true);
+        App {
+            process,
+            drain_asked: Notify::new(),
+            current: Mutex::new(first),
+            retired: Mutex::default(),
+            hooks,
+            started: clock::now(),
+        }
     }
 
-    fn tell_all(&self, make: impl Fn() -> Command) {
-        for p in &self.posts {
-            // A worker that is gone needs no orders.
-            drop(p.send(make()));
+    /// The generation that takes what is new.
+    pub(super) fn current(&self) -> Arc<Generation> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Validates the file again and swaps the generations; where anything is wrong the old one stays.
+    pub(super) fn reload(&self) {
+        let done = (self.hooks.load)().and_then(|config| self.swap(config));
+        self.process.metrics.reloaded(done.is_ok());
+        match done {
+            Ok(()) => {
+                tracing::info!("SIGHUP: the new configuration is at work; what is open goes on as it was")
+            }
+            Err(why) => tracing::warn!("SIGHUP: the old configuration stays: {why}"),
         }
+    }
+
+    fn swap(&self, config: Config) -> Result<(), String> {
+        let old = self.current();
+        if self.draining() {
+            return Err("this sidecar is on its way out".to_owned());
+        }
+        let fixed = needs_restart(&old.config, &config);
+        if !fixed.is_empty() {
+            return Err(format!("{} cannot change while running: restart", fixed.join(", ")));
+        }
+        (self.hooks.set_level)(&config.log.level)?;
+        let new = Generation::start(config, &self.process, Some(&old)).map_err(|e| e.to_string())?;
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner).push(Retired::new(old));
+        Ok(())
+    }
+
+    /// Ends old generations that serve nothing any more. Called now and then.
+    pub(super) fn sweep(&self) {
+        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        let surplus = retired.len().saturating_sub(RETIRED_MAX);
+        let mut n = 0;
+        retired.retain(|r| {
+            n += 1;
+            let over = n <= surplus || r.is_over();
+            if over {
+                let cut = r.generation.open();
+                let well = r.generation.stop().is_ok();
+                tracing::info!(cut, well, "the workers of an earlier configuration have ended");
+            }
+            !over
+        });
+    }
+
+    fn each(&self, act: impl Fn(&Generation)) {
+        act(&self.current());
+        let retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        retired.iter().for_each(|r| act(&r.generation));
     }
 
     /// Readiness off, GOAWAY to all observers; what is open goes on.
     pub(super) fn begin_drain(&self) {
-        self.shared.common.draining.store(true, Relaxed);
-        let deadline = self.config.drain_deadline;
-        self.tell_all(|| Command::Drain(deadline));
+        self.each(Generation::drain);
     }
 
     /// Application connections still open, both ways.
-    pub(super) fn open_connections(&self) -> u64 {
-        let out = self.shared.up_metrics.iter().map(|m| m.connections.active());
-        let inb = self.shared.inbounds.iter().map(|i| i.metrics.connections.active());
-        out.chain(inb).sum()
+    pub(super) fn open_connections(&self) -> usize {
+        let retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        self.current().open() + retired.iter().map(|r| r.generation.open()).sum::<usize>()
     }
 
-    pub(super) fn stop_workers(&self) {
-        self.tell_all(|| Command::Stop);
+    /// Ends all workers.
+    ///
+    /// # Errors
+    /// One of them had panicked.
+    pub(super) fn stop_workers(&self) -> Result<(), RunError> {
+        let retired = std::mem::take(&mut *self.retired.lock().unwrap_or_else(PoisonError::into_inner));
+        let old: Vec<_> = retired.iter().map(|r| r.generation.stop()).collect();
+        self.current().stop()?;
+        old.into_iter().collect()
     }
 
     fn refresh(&self) {
-        let (tx, rx) = std::sync::mpsc::sync_channel(self.posts.len());
-        self.tell_all(|| Command::Refresh(tx.clone()));
+        let current = self.current();
+        let (tx, rx) = std::sync::mpsc::sync_channel(current.workers());
+        current.tell_all(|| Command::Refresh(tx.clone()));
         let until = clock::now() + REFRESH;
-        for _ in &self.posts {
+        for _ in 0..current.workers() {
             if rx.recv_timeout(until.since(clock::now())).is_err() {
                 return;
             }
@@ -83,8 +134,23 @@ impl App {
     }
 
     pub(super) fn draining(&self) -> bool {
-        self.shared.common.draining.load(Relaxed)
+        self.current().shared.common.draining.load(Relaxed)
     }
+}
+
+/// Keys in which the two differ and which only a restart can change.
+fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
+    let mut keys = Vec::new();
+    let mut differ = |key, differs| {
+        if differs {
+            keys.push(key);
+        }
+    };
+    differ("node.id", old.node.id != new.node.id);
+    differ("admin.listen", old.admin.listen != new.admin.listen);
+    differ("admin.public", old.admin.public != new.admin.public);
+    differ("log.format", old.log.format != new.log.format);
+    keys
 }
 
 impl admin::Control for App {
@@ -94,11 +160,11 @@ impl admin::Control for App {
     }
 
     fn config(&self) -> serde_json::Value {
-        self.config.to_json()
+        self.current().config.to_json()
     }
 
     fn readiness(&self) -> Readiness {
-        let started = self.shared.started.load(Relaxed) == self.posts.len();
+        let started = self.current().started();
         let mut reasons = Vec::new();
         if !started {
             reasons.push("workers are starting".to_owned());
@@ -110,7 +176,7 @@ impl admin::Control for App {
     }
 
     fn live(&self) -> bool {
-        self.posts.iter().all(|p| !p.is_closed())
+        self.current().live()
     }
 
     fn drain(&self) {
@@ -118,24 +184,27 @@ impl admin::Control for App {
     }
 
     fn maintenance(&self, duration: Duration, reason: &str) -> Result<(), String> {
-        if self.shared.inbounds.is_empty() {
+        if self.current().shared.inbounds.is_empty() {
             return Err("this sidecar has no [[inbound]] whose pause could be announced".to_owned());
         }
         let until = clock::now().as_nanos().saturating_add(nanos(duration));
-        self.shared.common.frozen_until.store(until, Relaxed);
-        self.tell_all(|| Command::Announce(duration, reason.to_owned()));
+        self.each(|g| {
+            g.shared.common.frozen_until.store(until, Relaxed);
+            g.tell_all(|| Command::Announce(duration, reason.to_owned()));
+        });
         tracing::info!(duration_ms = duration.as_millis() as u64, reason, "maintenance announced");
         Ok(())
     }
 
     fn set_log_level(&self, level: &str) -> Result<(), String> {
-        (self.set_level)(level)
+        (self.hooks.set_level)(level)
     }
 
     fn set_enforce(&self, upstream: &str, mode: &str) -> Result<(), String> {
-        let found = self.shared.ups.iter().find(|u| u.params.name == upstream);
+        let current = self.current();
+        let found = current.shared.ups.iter().find(|u| u.params.name == upstream);
         let Some(u) = found else {
-            let names: Vec<_> = self.shared.ups.iter().map(|u| u.params.name.as_str()).collect();
+            let names: Vec<_> = current.shared.ups.iter().map(|u| u.params.name.as_str()).collect();
             return Err(format!("no upstream `{upstream}`; there are: {}", names.join(", ")));
         };
         let mode = enforce_named(mode).ok_or_else(|| format!("`{mode}` is none of off, suspect, failed"))?;

@@ -1,5 +1,6 @@
 //! A worker thread: its runtime, its share of the listeners, its mail.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use std::rc::Rc;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::task::AbortHandle;
 
 use super::params::{self, Shared};
 use super::{RunError, listen};
@@ -23,6 +25,7 @@ use crate::proxy::inbound::{Acceptor, Inbound};
 use crate::proxy::outbound::{self, Accepted};
 use crate::proxy::quota::Permit;
 use crate::stamp::Stamp;
+use crate::trace::{self, Recorder};
 use crate::upstream::hub::{Hub, Msg, Post};
 use crate::verdict::Vouch;
 use crate::worker::{Counters, Dir, Sink, Worker};
@@ -42,6 +45,8 @@ pub(super) enum Command {
     Announce(Duration, String),
     /// Planned end.
     Drain(Duration),
+    /// Another generation takes what is new.
+    Retire,
     /// Publish fresh reports, then say so.
     Refresh(SyncSender<()>),
     /// End now.
@@ -56,42 +61,54 @@ pub(super) struct Handed {
     permit: Permit,
 }
 
-/// All data listeners.
+/// All data listeners, by the address that was asked for.
 pub(super) struct Listeners {
-    links: Vec<(StdListener, Arc<Vec<usize>>)>,
-    outbound: Vec<StdListener>,
+    links: Vec<(SocketAddr, StdListener, Arc<Vec<usize>>)>,
+    outbound: Vec<(SocketAddr, StdListener)>,
 }
 
 impl Listeners {
-    pub(super) fn bind(c: &Config) -> Result<Listeners, RunError> {
+    /// Those of the configuration; what `before` listens on already is taken over, so that nobody is turned away.
+    pub(super) fn bind(c: &Config, before: Option<&Listeners>) -> Result<Listeners, RunError> {
+        let open = |addr, what: &str| match before.and_then(|b| b.at(addr)) {
+            Some(known) => Ok(known.try_clone()?),
+            None => listen(addr, what),
+        };
         let mut links = Vec::new();
         for (addr, served) in params::link_ports(c) {
-            links.push((listen(addr, "inbound link port")?, Arc::new(served)));
+            links.push((addr, open(addr, "inbound link port")?, Arc::new(served)));
         }
         let outbound = c
             .outbound
             .iter()
-            .map(|o| listen(o.listen, &format!("outbound {}", o.name)))
-            .collect::<Result<_, _>>()?;
+            .map(|o| Ok((o.listen, open(o.listen, &format!("outbound {}", o.name))?)))
+            .collect::<Result<_, RunError>>()?;
         Ok(Listeners { links, outbound })
     }
 
+    /// The listener that was asked for with this address. A free port is chosen anew.
+    fn at(&self, addr: SocketAddr) -> Option<&StdListener> {
+        let links = self.links.iter().map(|(a, l, _)| (a, l));
+        let mut all = links.chain(self.outbound.iter().map(|(a, l)| (a, l)));
+        all.find(|(a, _)| **a == addr && addr.port() != 0).map(|(_, l)| l)
+    }
+
     pub(super) fn for_worker(&self) -> io::Result<Listeners> {
-        let links =
-            self.links.iter().map(|(l, s)| Ok((l.try_clone()?, s.clone()))).collect::<io::Result<_>>()?;
+        let links = self.links.iter().map(|(a, l, s)| Ok((*a, l.try_clone()?, s.clone())));
+        let outbound = self.outbound.iter().map(|(a, l)| Ok((*a, l.try_clone()?)));
         Ok(Listeners {
-            links,
-            outbound: self.outbound.iter().map(StdListener::try_clone).collect::<Result<_, _>>()?,
+            links: links.collect::<io::Result<_>>()?,
+            outbound: outbound.collect::<io::Result<_>>()?,
         })
     }
 
     pub(super) fn addresses(&self, c: &Config) -> Vec<(String, SocketAddr)> {
         let mut all = Vec::new();
-        for (l, served) in &self.links {
+        for (_, l, served) in &self.links {
             let names: Vec<_> = served.iter().map(|i| c.inbound[*i].name.as_str()).collect();
             all.extend(l.local_addr().ok().map(|a| (format!("link {}", names.join(",")), a)));
         }
-        for (l, o) in self.outbound.iter().zip(&c.outbound) {
+        for ((_, l), o) in self.outbound.iter().zip(&c.outbound) {
             all.extend(l.local_addr().ok().map(|a| (format!("outbound {}", o.name), a)));
         }
         all
@@ -106,6 +123,7 @@ pub(super) struct WorkerSeed {
     pub(super) shared: Arc<Shared>,
     pub(super) posts: Vec<UnboundedSender<Command>>,
     pub(super) mail: UnboundedReceiver<Command>,
+    pub(super) recorder: Option<trace::Seed>,
 }
 
 /// The thread's body.
@@ -125,10 +143,12 @@ struct Place {
     shared: Arc<Shared>,
     posts: Vec<UnboundedSender<Command>>,
     index: usize,
+    /// The tasks that accept.
+    accepting: RefCell<Vec<AbortHandle>>,
 }
 
 async fn data_path(seed: WorkerSeed) {
-    let WorkerSeed { index, seed, listeners, shared, posts, mail } = seed;
+    let WorkerSeed { index, seed, listeners, shared, posts, mail, recorder } = seed;
     let w = match Worker::new(index, seed) {
         Ok(w) => w,
         Err(e) => return tracing::error!(error = %e, "a worker has no timer"),
@@ -148,9 +168,19 @@ async fn data_path(seed: WorkerSeed) {
         shared.events.clone(),
         posts.iter().map(mail_to).collect(),
     );
+    let recorder = recorder.map(trace::Seed::recorder);
+    hub.record_with(recorder.clone());
+    let ends = recorder.clone();
     let acceptor = Acceptor::new(w.clone(), shared.common.clone(), shared.inbounds.clone());
-    let place = Rc::new(Place { hub: hub.clone(), acceptor, shared: shared.clone(), posts, index });
-    tokio::task::spawn_local(w.tick(Rc::new(ToMetrics(shared.metrics.clone()))));
+    let place = Rc::new(Place {
+        hub: hub.clone(),
+        acceptor,
+        shared: shared.clone(),
+        posts,
+        index,
+        accepting: RefCell::default(),
+    });
+    tokio::task::spawn_local(w.tick(Rc::new(Flushed { metrics: shared.metrics.clone(), recorder })));
     tokio::task::spawn_local(hub.w.clone().send());
     tokio::task::spawn_local(hub.clone().sweep());
     hub.start();
@@ -158,20 +188,39 @@ async fn data_path(seed: WorkerSeed) {
     place.watch_services();
     shared.started.fetch_add(1, Relaxed);
     place.read_mail(mail).await;
+    if let Some(recorder) = ends {
+        recorder.close();
+    }
 }
 
 impl Place {
     fn listen(self: &Rc<Self>, listeners: Listeners) {
-        for (l, served) in listeners.links {
+        for (_, l, served) in listeners.links {
             let me = self.clone();
-            spawn_listener(&self.hub.w, l, "link port", move |io, from| {
+            self.accept(l, "link port", move |io, from| {
                 tokio::task::spawn_local(me.acceptor.clone().serve(io, from, served.clone()));
             });
         }
-        for (up, l) in listeners.outbound.into_iter().enumerate() {
+        for (up, (_, l)) in listeners.outbound.into_iter().enumerate() {
             let me = self.clone();
-            spawn_listener(&self.hub.w, l, "outbound", move |io, _| me.take(io, up));
+            self.accept(l, "outbound", move |io, _| me.take(io, up));
         }
+    }
+
+    fn accept(&self, l: StdListener, what: &'static str, take: impl FnMut(TcpStream, SocketAddr) + 'static) {
+        match TcpListener::from_std(l) {
+            Ok(l) => {
+                let w = self.hub.w.clone();
+                let task = tokio::task::spawn_local(async move { accept_loop(&w, l, what, take).await });
+                self.accepting.borrow_mut().push(task.abort_handle());
+            }
+            Err(e) => tracing::error!(listener = what, error = %e, "a worker cannot listen"),
+        }
+    }
+
+    fn retire(&self) {
+        self.accepting.borrow_mut().drain(..).for_each(|task| task.abort());
+        self.hub.retire();
     }
 
     /// A connection of the local service.
@@ -216,6 +265,7 @@ impl Place {
                 Command::Vouch(i) => self.acceptor.vouch_changed(i),
                 Command::Announce(d, reason) => self.acceptor.announce(d, &reason),
                 Command::Drain(deadline) => self.acceptor.drain(deadline),
+                Command::Retire => self.retire(),
                 Command::Refresh(done) => {
                     self.hub.refresh(clock::now());
                     // Nobody waits any more: nobody is told.
@@ -224,21 +274,6 @@ impl Place {
                 Command::Stop => return,
             }
         }
-    }
-}
-
-fn spawn_listener(
-    w: &Rc<Worker>,
-    l: StdListener,
-    what: &'static str,
-    take: impl FnMut(TcpStream, SocketAddr) + 'static,
-) {
-    match TcpListener::from_std(l) {
-        Ok(l) => {
-            let w = w.clone();
-            tokio::task::spawn_local(async move { accept_loop(&w, l, what, take).await });
-        }
-        Err(e) => tracing::error!(listener = what, error = %e, "a worker cannot listen"),
     }
 }
 
@@ -292,28 +327,34 @@ fn explained_as(watch: &ServiceWatch, now: Stamp) -> String {
     serde_json::to_string(&watch.explain(now)).unwrap_or_default()
 }
 
-/// Adds a worker's cells to the shared metrics.
-struct ToMetrics(Arc<Metrics>);
+/// Adds a worker's cells to the shared metrics, and hands over what was recorded.
+struct Flushed {
+    metrics: Arc<Metrics>,
+    recorder: Option<Rc<Recorder>>,
+}
 
-impl Sink for ToMetrics {
+impl Sink for Flushed {
     fn flush(&self, c: &Counters, buffered: usize) {
+        if let Some(recorder) = &self.recorder {
+            recorder.flush();
+        }
         for (dir, direction) in [(Dir::In, Direction::In), (Dir::Out, Direction::Out)] {
             for (k, kind) in FrameKind::ALL.iter().enumerate() {
                 let frames = c.frames[dir as usize][k].take();
                 let bytes = c.bytes[dir as usize][k].take();
                 if frames > 0 || bytes > 0 {
-                    self.0.frames.add(direction, *kind, frames, bytes);
+                    self.metrics.frames.add(direction, *kind, frames, bytes);
                 }
             }
-            self.0.payload(direction, c.payload[dir as usize].take());
+            self.metrics.payload(direction, c.payload[dir as usize].take());
         }
-        self.0.beats_saved.inc_by(c.saved.take());
-        self.0.discarded_frames.inc_by(c.discarded.take());
+        self.metrics.beats_saved.inc_by(c.saved.take());
+        self.metrics.discarded_frames.inc_by(c.discarded.take());
         let before = c.buffered.replace(buffered);
-        self.0.buffered_bytes.add(buffered as i64 - before as i64);
+        self.metrics.buffered_bytes.add(buffered as i64 - before as i64);
     }
 
     fn lateness(&self, late: Duration) {
-        self.0.own_stalled(late);
+        self.metrics.own_stalled(late);
     }
 }

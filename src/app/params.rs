@@ -15,12 +15,12 @@ use crate::proxy::accept::Loads;
 use crate::proxy::inbound::{Common, Groups, Inbound, InboundParams};
 use crate::proxy::quota::Quota;
 use crate::upstream::dial::Dialer;
-use crate::upstream::registry::{self, Upstream, UpstreamParams};
+use crate::upstream::registry::{self, Upstream, UpstreamParams, Upstreams};
 use crate::upstream::{balance, facts};
 
 /// What all workers share.
 pub(super) struct Shared {
-    pub(super) ups: Arc<Vec<Upstream>>,
+    pub(super) ups: Arc<Upstreams>,
     pub(super) up_metrics: Vec<Arc<UpstreamMetrics>>,
     pub(super) inbounds: Vec<Arc<Inbound>>,
     pub(super) common: Arc<Common>,
@@ -45,11 +45,12 @@ impl Shared {
         events: &Arc<EventLog>,
     ) -> Arc<Shared> {
         warn_http(c);
+        let ups = Upstreams::new(c.outbound.iter().enumerate().map(|(i, o)| upstream(c, i, o)).collect());
         Arc::new(Shared {
-            ups: Arc::new(c.outbound.iter().enumerate().map(|(i, o)| upstream(c, i, o)).collect()),
+            common: common(c, seed, metrics, ups.clone()),
+            ups,
             up_metrics: up_metrics(c, metrics),
             inbounds: inbounds(c, metrics),
-            common: common(c, seed, metrics),
             dialer: dialer(c, seed),
             watch: evidence::Params {
                 stall_patience: c.service.stall_patience,
@@ -173,7 +174,7 @@ fn inbounds(c: &Config, metrics: &Arc<Metrics>) -> Vec<Arc<Inbound>> {
     c.inbound.iter().map(one).collect()
 }
 
-fn common(c: &Config, incarnation: u64, metrics: &Arc<Metrics>) -> Arc<Common> {
+fn common(c: &Config, incarnation: u64, metrics: &Arc<Metrics>, ups: Arc<Upstreams>) -> Arc<Common> {
     Arc::new(Common {
         node: c.node.id.clone(),
         incarnation,
@@ -190,6 +191,7 @@ fn common(c: &Config, incarnation: u64, metrics: &Arc<Metrics>) -> Arc<Common> {
         draining: AtomicBool::new(false),
         metrics: metrics.clone(),
         groups: Groups::default(),
+        ups,
     })
 }
 

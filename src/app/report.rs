@@ -5,19 +5,21 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::control::App;
-use crate::admin::report::{Endpoint, Facet, Facets, Inbound, LinkKind, Status, Upstream};
+use super::generation::Generation;
+use crate::admin::report::{Ago, Endpoint, Facet, Facets, Inbound, LinkKind, Status, Upstream};
 use crate::upstream::facts;
 use crate::upstream::registry::{self, Report, Shared, enforce_name};
 
 pub(super) fn status(app: &App, uptime: Duration) -> Status {
+    let g = &*app.current();
     Status {
-        node: app.config.node.id.clone(),
+        node: g.config.node.id.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        incarnation: hex(app.shared.common.incarnation),
+        incarnation: hex(g.shared.common.incarnation),
         uptime_s: uptime.as_secs_f64(),
         draining: app.draining(),
-        upstreams: app.shared.ups.iter().enumerate().map(|(i, u)| upstream(app, i, u)).collect(),
-        inbounds: (0..app.config.inbound.len()).map(|i| inbound(app, i)).collect(),
+        upstreams: g.shared.ups.iter().enumerate().map(|(i, u)| upstream(g, i, u)).collect(),
+        inbounds: (0..g.config.inbound.len()).map(|i| inbound(g, i)).collect(),
     }
 }
 
@@ -25,18 +27,18 @@ fn hex(incarnation: u64) -> String {
     format!("{incarnation:016x}")
 }
 
-fn upstream(app: &App, index: usize, u: &registry::Upstream) -> Upstream {
+fn upstream(g: &Generation, index: usize, u: &registry::Upstream) -> Upstream {
     Upstream {
         name: u.params.name.clone(),
         enforce: enforce_name(u.enforce()).to_owned(),
-        listen: address(app, &format!("outbound {}", u.params.name)),
-        connections: Some(app.shared.up_metrics[index].connections.active()),
+        listen: address(g, &format!("outbound {}", u.params.name)),
+        connections: Some(g.shared.up_metrics[index].connections.active()),
         endpoints: u.endpoints.iter().map(|e| endpoint(u, e)).collect(),
     }
 }
 
-fn address(app: &App, what: &str) -> Option<String> {
-    app.shared.addresses().into_iter().find(|(w, _)| w == what).map(|(_, a)| a.to_string())
+fn address(g: &Generation, what: &str) -> Option<String> {
+    g.shared.addresses().into_iter().find(|(w, _)| w == what).map(|(_, a)| a.to_string())
 }
 
 fn endpoint(u: &registry::Upstream, e: &Arc<Shared>) -> Endpoint {
@@ -64,6 +66,10 @@ fn endpoint(u: &registry::Upstream, e: &Arc<Shared>) -> Endpoint {
         queue_ratio: r.queue_ratio,
         backpressure: r.promise_ms.map(|_| r.backpressure),
         weight: Some(e.weight),
+        deadline_ms: r.deadline_ms,
+        last_evidence: r.last_evidence.map(|(what, ms_ago)| Ago { what, ms_ago }),
+        own_stall: r.own_stall.map(|(ms, ms_ago)| Ago { what: format!("{ms:.1} ms late"), ms_ago }),
+        nodes: (r.nodes > 0).then_some(r.nodes as u64),
         ..Endpoint::unknown(e.address.to_string())
     }
 }
@@ -91,12 +97,12 @@ fn facets(r: &Report) -> Facets {
     }
 }
 
-fn inbound(app: &App, index: usize) -> Inbound {
-    let i = &app.shared.inbounds[index];
+fn inbound(g: &Generation, index: usize) -> Inbound {
+    let i = &g.shared.inbounds[index];
     Inbound {
         name: i.params.name.clone(),
         service: Some(i.params.service.to_string()),
-        link_listen: Some(app.config.inbound[index].link_listen.to_string()),
+        link_listen: Some(g.config.inbound[index].link_listen.to_string()),
         vouch: i.stats.vouch(),
         explain: i.explain.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         connections: i.metrics.connections.active(),

@@ -59,10 +59,11 @@ async fn signals(app: &Arc<App>) -> Result<(), RunError> {
             _ = s.term.recv() => return drain(app, &mut s, "SIGTERM").await,
             () = app.drain_asked.notified() => return drain(app, &mut s, "POST /drain").await,
             _ = s.hup.recv() => {
-                tracing::warn!("SIGHUP: reloading is not built yet; restart to apply a new configuration");
+                app.reload();
             }
             _ = s.usr1.recv() => log_state(app),
             () = tokio::time::sleep(Duration::from_secs(1)) => {
+                app.sweep();
                 if !app.live() {
                     return Err(RunError::Worker);
                 }
@@ -73,14 +74,10 @@ async fn signals(app: &Arc<App>) -> Result<(), RunError> {
 
 async fn drain(app: &Arc<App>, s: &mut Signals, why: &str) -> Result<(), RunError> {
     app.begin_drain();
-    let deadline = clock::now() + app.config.drain_deadline;
+    let patience = app.current().config.drain_deadline;
+    let deadline = clock::now() + patience;
     let mut last_open = clock::now();
-    tracing::info!(
-        why,
-        open = app.open_connections(),
-        deadline_s = app.config.drain_deadline.as_secs_f64(),
-        "draining"
-    );
+    tracing::info!(why, open = app.open_connections(), deadline_s = patience.as_secs_f64(), "draining");
     loop {
         tokio::select! {
             _ = s.int.recv() => break tracing::info!("SIGINT: stops now"),

@@ -12,6 +12,7 @@ Examples:
   sidebeat check sidebeat.toml                all errors, with line and column
   sidebeat run -c sidebeat.toml               the sidecar
   sidebeat status --watch                     who is up, who is suspected, and why
+  sidebeat replay DIRECTORY                   what other laws would have said of recorded traffic
 
 Exit codes: 0 success, 1 failure while running, 3 something is FAILED (status), 64 wrong command line,
 78 wrong configuration.";
@@ -36,12 +37,17 @@ pub enum Command {
     Check(Check),
     /// Show the whole scene on this machine: services, sidecars, traffic, faults.
     Demo(crate::demo::Args),
+    /// Measure detection with real processes and real faults.
+    Bench(crate::bench::Args),
     /// What the demo runs itself with.
     #[command(flatten)]
     DemoInner(crate::demo::Inner),
     /// Compare the detectors in virtual time: mistakes per hour and time to detect.
     #[command(after_help = SIM_HELP)]
     Sim(crate::sim::Args),
+    /// Compare the detectors on recorded arrivals.
+    #[command(after_help = crate::replay::args::keys_help())]
+    Replay(crate::replay::Args),
     /// Show upstreams and endpoints: score, state, cause.
     #[command(after_help = STATUS_HELP)]
     Status(Status),

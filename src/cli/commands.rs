@@ -1,11 +1,12 @@
 //! One function per command.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::args::{Command, ConfigCommand, Healthcheck, Maintenance, Status};
 use super::{CONFIG, RUNTIME, complain, environment, logging, print};
 use crate::admin::client;
+use crate::app::Hooks;
 use crate::config::{self, Config, Warning};
 
 pub(super) fn run(command: Command) -> ExitCode {
@@ -13,8 +14,10 @@ pub(super) fn run(command: Command) -> ExitCode {
         Command::Run(args) => sidecar(&args.config),
         Command::Check(args) => check(&args.file),
         Command::Demo(args) => crate::demo::run(args),
+        Command::Bench(args) => crate::bench::run(args),
         Command::DemoInner(inner) => crate::demo::run_inner(&inner),
         Command::Sim(args) => sim(&args),
+        Command::Replay(args) => replay(&args),
         Command::Status(args) => status(args),
         Command::Maintenance(args) => maintenance(args),
         Command::Healthcheck(args) => healthcheck(args),
@@ -26,7 +29,7 @@ pub(super) fn run(command: Command) -> ExitCode {
 
 /// Loads a file with this process's environment; errors are printed.
 fn load(file: &Path) -> Result<(Config, Vec<Warning>), ExitCode> {
-    config::load(file, environment()).map_err(|errors| {
+    let loaded = config::load(file, environment()).map_err(|errors| {
         let n = errors.0.len();
         complain(&format!(
             "{errors}\n\n{}: {n} {}\n",
@@ -34,7 +37,12 @@ fn load(file: &Path) -> Result<(Config, Vec<Warning>), ExitCode> {
             if n == 1 { "error" } else { "errors" }
         ));
         ExitCode::from(CONFIG)
-    })
+    })?;
+    if let Some(error) = loaded.0.trace.path.as_deref().and_then(|p| crate::trace::check_dir(p).err()) {
+        complain(&format!("{}: {error}\n", file.display()));
+        return Err(ExitCode::from(CONFIG));
+    }
+    Ok(loaded)
 }
 
 fn check(file: &Path) -> ExitCode {
@@ -62,13 +70,20 @@ fn sidecar(file: &Path) -> ExitCode {
     if let Some(warning) = config.descriptor_warning(may_open.unwrap_or(u64::MAX)) {
         tracing::warn!("{warning}");
     }
-    app(config, log)
+    app(config, log, file.to_owned())
 }
 
 /// Runs the data path; an error that ends it is logged.
-fn app(config: Config, log: logging::LogHandle) -> ExitCode {
+fn app(config: Config, log: logging::LogHandle, file: PathBuf) -> ExitCode {
+    let load = move || {
+        let (config, warnings) = config::load(&file, environment()).map_err(|errors| errors.to_string())?;
+        for warning in &warnings {
+            tracing::warn!(key = warning.key, "{warning}");
+        }
+        Ok(config)
+    };
     let set_level = move |level: &str| log.set_level(level);
-    match crate::app::run(config, Box::new(set_level)) {
+    match crate::app::run(config, Hooks { set_level: Box::new(set_level), load: Box::new(load) }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");
@@ -85,6 +100,16 @@ fn sim(args: &crate::sim::Args) -> ExitCode {
         }
         Err(error) => {
             complain(&format!("sidebeat sim: {error}\n"));
+            ExitCode::from(RUNTIME)
+        }
+    }
+}
+
+fn replay(args: &crate::replay::Args) -> ExitCode {
+    match crate::replay::run(args) {
+        Ok(text) => print(&text),
+        Err(error) => {
+            complain(&format!("sidebeat replay: {error}\n"));
             ExitCode::from(RUNTIME)
         }
     }

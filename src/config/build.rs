@@ -24,6 +24,7 @@ pub(super) fn build(document: &Document, report: &mut Report<'_>) -> Config {
         drain_deadline: document.table("drain").duration("deadline"),
         service: service(document.table("service")),
         limits: limits(document.table("limits")),
+        trace: trace(document.table("trace")),
         log: log(document.table("log")),
     }
 }
@@ -147,6 +148,11 @@ fn limits(table: &Table) -> Limits {
         memory: table.count("memory"),
         hello_timeout: table.duration("hello_timeout"),
     }
+}
+
+fn trace(table: &Table) -> Trace {
+    let (max_size, files, links) = (table.int("max_size"), table.count("files"), table.count("links"));
+    Trace { path: table.text("path").map(Into::into), max_size, files, links }
 }
 
 fn log(table: &Table) -> Log {

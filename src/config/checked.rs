@@ -26,6 +26,8 @@ pub struct Config {
     pub service: Service,
     /// `[limits]`.
     pub limits: Limits,
+    /// `[trace]`.
+    pub trace: Trace,
     /// `[log]`.
     pub log: Log,
 }
@@ -300,6 +302,19 @@ pub struct Limits {
     pub memory: usize,
     /// A hello must be complete within this.
     pub hello_timeout: Duration,
+}
+
+/// `[trace]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trace {
+    /// Directory of the files; None: nothing is recorded.
+    pub path: Option<std::path::PathBuf>,
+    /// Most bytes of one file.
+    pub max_size: u64,
+    /// Files that are kept.
+    pub files: usize,
+    /// Most links recorded at once.
+    pub links: usize,
 }
 
 /// `[log] format`.

@@ -37,6 +37,12 @@ impl Config {
                 "memory": size_text(limits.memory as u64),
                 "hello_timeout": text(limits.hello_timeout),
             },
+            "trace": {
+                "path": self.trace.path,
+                "max_size": size_text(self.trace.max_size),
+                "files": self.trace.files,
+                "links": self.trace.links,
+            },
             "log": {
                 "format": match self.log.format { LogFormat::Text => "text", LogFormat::Json => "json" },
                 "level": self.log.level,

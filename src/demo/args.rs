@@ -11,7 +11,7 @@ pub struct Args {
     #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub for_: Option<Duration>,
     /// Faults to inject, in this order: kill, hang, kill-sidecar, hang-sidecar, hang-observer, cut, cut-in,
-    /// cut-out, pause, notice, saturate, restart; or none.
+    /// cut-out, pause, notice, saturate, restart, deadlock, spin; or none.
     #[arg(long, value_name = "LIST", value_parser = parse_faults)]
     pub faults: Option<Faults>,
     /// How often the list is run through.
@@ -32,6 +32,10 @@ pub struct Args {
     /// Threads that burn CPU time beside the whole scene ("2" saturates two processors).
     #[arg(long, value_name = "THREADS", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=256))]
     pub burn: u16,
+    /// Processor time of each sidecar, in percent of one processor in periods of 100 ms, as a Kubernetes limit sets it
+    /// (a control group, where possible).
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub cpu_quota: Option<u32>,
     /// Number of services, each behind its own sidecar.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     pub services: u8,
@@ -50,16 +54,45 @@ pub struct Args {
     /// `beat.active` of all sidecars.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub beat_active: Option<Duration>,
+    /// `detector.shadows` of the client's sidecar.
+    #[arg(skip)]
+    pub shadows: Vec<String>,
     /// Set by the demo itself when it has moved into its namespaces.
     #[arg(long, hide = true)]
     pub inside: bool,
+}
+
+/// As without any argument.
+impl Default for Args {
+    fn default() -> Args {
+        Args {
+            for_: None,
+            faults: None,
+            repeat: 1,
+            hold: Duration::from_millis(1200),
+            rate: 1000,
+            gap: None,
+            bursts: false,
+            burn: 0,
+            cpu_quota: None,
+            services: 3,
+            json: false,
+            seed: None,
+            no_pid: false,
+            detector: Vec::new(),
+            beat_active: None,
+            shadows: Vec::new(),
+            inside: false,
+        }
+    }
 }
 
 /// Faults in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults(pub Vec<Kind>);
 
-fn parse_faults(text: &str) -> Result<Faults, String> {
+/// `--faults`.
+pub(crate) fn parse_faults(text: &str) -> Result<Faults, String> {
     if text == "none" {
         return Ok(Faults::default());
     }
@@ -85,7 +118,8 @@ fn parse_gap(text: &str) -> Result<Gap, String> {
     Ok(gap)
 }
 
-fn parse_hold(text: &str) -> Result<Duration, String> {
+/// `--hold`.
+pub(crate) fn parse_hold(text: &str) -> Result<Duration, String> {
     let hold = parse_seconds(text).map_or_else(|| humantime::parse_duration(text), Ok);
     match hold.map_err(|e| e.to_string())? {
         d if d < Duration::from_millis(50) || d > Duration::from_secs(60) => {
@@ -101,7 +135,8 @@ fn parse_seconds(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number.parse().ok()?).ok()
 }
 
-fn parse_setting(text: &str) -> Result<(String, String), String> {
+/// `KEY=VALUE`.
+pub(crate) fn parse_setting(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE, such as promise.tau_min=4ms")?;
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == '.';
     if key.is_empty() || !key.chars().all(plain) || value.contains(['\n', '"', '\\']) {
@@ -148,6 +183,11 @@ mod tests {
         let b = parse(&["--hold", "300ms", "--detector", "promise.tau_min=4ms", "--no-pid"]).unwrap();
         assert_eq!(b.hold, Duration::from_millis(300));
         assert_eq!(b.detector, [("promise.tau_min".to_owned(), "4ms".to_owned())]);
+    }
+
+    #[test]
+    fn the_default_is_what_an_empty_line_gives() {
+        assert_eq!(format!("{:?}", parse(&[]).unwrap()), format!("{:?}", Args::default()));
     }
 
     #[test]

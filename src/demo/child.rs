@@ -139,6 +139,11 @@ impl Running {
         self.child.id()
     }
 
+    /// Process id of the one who gets the signals.
+    pub fn target(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
     /// Directs the signals to the only child of the child, as soon as it exists.
     pub async fn follow_fork(&mut self, limit: Duration) -> io::Result<()> {
         let list = format!("/proc/{0}/task/{0}/children", self.child.id());

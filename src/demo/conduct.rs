@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use super::load::{Answer, Load};
 use super::net::Side;
 use super::report::{Fault, Transition};
 use super::scene::{Pod, Scene};
+use super::threads::Threads;
 use super::{config, http};
 use crate::clock;
 use crate::stamp::Stamp;
@@ -53,6 +55,8 @@ pub struct Stage {
     pub spans: RefCell<Vec<(Expected, Span)>>,
     /// Pods under a fault now.
     pub busy: RefCell<HashSet<usize>>,
+    /// Threads that burn CPU time as long as the stage stands.
+    pub(super) _burn: Threads,
 }
 
 /// What must be undone.
@@ -117,7 +121,7 @@ impl Stage {
         };
         self.load.ledger().arm(watch, injected.target, injected.at);
         let hold = match kind {
-            Kind::Pause | Kind::Notice => PULSE,
+            Kind::Pause | Kind::Notice | Kind::Spin => PULSE,
             Kind::HangObserver => OBSERVER_STOP,
             _ => self.hold,
         };
@@ -153,6 +157,16 @@ impl Stage {
             }
             Kind::Saturate => self.saturate(i).await,
             Kind::Restart => self.restart(i).await,
+            Kind::Deadlock => {
+                let at = clock::now();
+                tell(pod, &format!("/deadlock?ms={}", self.hold.as_millis())).await?;
+                Ok(Injected::new(at, i))
+            }
+            Kind::Spin => {
+                let (at, path) = (clock::now(), format!("/spin?ms={}", PULSE.as_millis()));
+                tokio::task::spawn_local(ask(pod.netns.clone(), pod.endpoint, path));
+                Ok(Injected::new(at, i))
+            }
         }
     }
 
@@ -167,6 +181,8 @@ impl Stage {
             Kind::HangSidecar => return signal(&pod.sidecar, Signal::CONT),
             Kind::HangObserver => return signal(&self.scene.client, Signal::CONT),
             Kind::Cut | Kind::CutIn | Kind::CutOut => return self.switch(kind, i, true),
+            // Those end by themselves.
+            Kind::Deadlock | Kind::Spin => {}
             Kind::Kill | Kind::Restart | Kind::KillSidecar | Kind::Saturate => {}
         }
         Ok(now)
@@ -292,6 +308,19 @@ async fn announce(pod: &Pod) -> io::Result<()> {
             Err(io::Error::other(format!("{path}: {code} {}", String::from_utf8_lossy(&body).trim())))
         }
     }
+}
+
+/// Asks a service itself for a fault, past all sidecars.
+async fn ask(netns: Option<PathBuf>, service: SocketAddr, path: String) -> Result<(), String> {
+    let limit = Duration::from_secs(5);
+    match http::ask(netns.as_deref(), service, "POST", &path, limit).await? {
+        (200, _) => Ok(()),
+        (code, _) => Err(format!("{path}: {code}")),
+    }
+}
+
+async fn tell(pod: &Pod, path: &str) -> io::Result<()> {
+    ask(pod.netns.clone(), pod.endpoint, path.to_owned()).await.map_err(io::Error::other)
 }
 
 async fn slow_reader(to: SocketAddr) -> io::Result<(TcpStream, usize)> {

@@ -41,8 +41,8 @@ pub fn of_client(listen: SocketAddr, admin: SocketAddr, pods: &[Pod], args: &Arg
     }
     out += "]\n";
     beat(&mut out, args);
-    if !args.detector.is_empty() {
-        out += "[detector]\n";
+    if !args.detector.is_empty() || !args.shadows.is_empty() {
+        let _ = writeln!(out, "[detector]\nshadows = {:?}", args.shadows);
         for (key, value) in &args.detector {
             let _ = writeln!(out, "{key} = {}", toml_value(value));
         }

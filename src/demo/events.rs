@@ -42,6 +42,8 @@ pub struct Event {
     pub by_proof: bool,
     /// The observer calls it a mistake of its own.
     pub mistake: bool,
+    /// Name of the shadow detector that said so; None: the one that acts.
+    pub detector: Option<String>,
 }
 
 impl Default for Event {
@@ -59,6 +61,7 @@ impl Default for Event {
             peak_ms: None,
             by_proof: false,
             mistake: false,
+            detector: None,
         }
     }
 }
@@ -105,6 +108,7 @@ fn parse(line: &[u8]) -> Option<Event> {
 #[derive(Debug, Default)]
 pub struct Log {
     events: RefCell<Vec<Event>>,
+    shadows: RefCell<Vec<Event>>,
     changed: Notify,
     connected: Cell<bool>,
 }
@@ -113,14 +117,20 @@ impl Log {
     /// Adds events, without the ones already known.
     pub fn add(&self, fresh: Vec<Event>) {
         let mut events = self.events.borrow_mut();
-        for e in fresh {
-            let known = events.iter().rev().take(256).any(|old| old.seq == e.seq && old.mono_ns == e.mono_ns);
-            if !known {
-                events.push(e);
-            }
-        }
+        fresh.into_iter().for_each(|e| push_new(&mut events, e));
         drop(events);
         self.changed.notify_waiters();
+    }
+
+    /// Adds what a shadow detector said.
+    pub fn add_shadow(&self, event: Event) {
+        push_new(&mut self.shadows.borrow_mut(), event);
+        self.changed.notify_waiters();
+    }
+
+    /// A copy of all that shadow detectors said.
+    pub fn shadows(&self) -> Vec<Event> {
+        self.shadows.borrow().clone()
     }
 
     /// A copy of all events with a time of at least `since`.
@@ -169,18 +179,42 @@ impl Log {
     }
 }
 
+fn push_new(events: &mut Vec<Event>, e: Event) {
+    let same = |old: &Event| (old.seq, old.mono_ns, &old.detector) == (e.seq, e.mono_ns, &e.detector);
+    if !events.iter().rev().take(256).any(same) {
+        events.push(e);
+    }
+}
+
 /// Follows `GET /events` for ever; reconnects when it breaks off.
 pub async fn follow(admin: SocketAddr, log: Rc<Log>) {
     loop {
-        if let Ok(mut body) = http::stream(admin, "/events").await {
+        each(admin, "/events", |events| {
             log.connected.set(true);
-            let mut lines = Lines::default();
-            while let Some(bytes) = body.next().await {
-                log.add(lines.push(&bytes));
-            }
-            log.connected.set(false);
-        }
+            log.add(events);
+        })
+        .await;
+        log.connected.set(false);
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// As [`follow`], what the shadow detectors say.
+pub async fn follow_shadows(admin: SocketAddr, log: Rc<Log>) {
+    loop {
+        each(admin, "/events?shadows=true", |events| events.into_iter().for_each(|e| log.add_shadow(e)))
+            .await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Hands over the events of one stream until it breaks off; first an empty list, when it is open.
+async fn each(admin: SocketAddr, path: &str, mut take: impl FnMut(Vec<Event>)) {
+    let Ok(mut body) = http::stream(admin, path).await else { return };
+    take(Vec::new());
+    let mut lines = Lines::default();
+    while let Some(bytes) = body.next().await {
+        take(lines.push(&bytes));
     }
 }
 

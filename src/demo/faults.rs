@@ -35,6 +35,10 @@ pub enum Kind {
     Saturate,
     /// SIGTERM of the service and an immediate start.
     Restart,
+    /// All workers of the service are dead-locked while it still accepts.
+    Deadlock,
+    /// The service burns CPU time for 500 ms, unannounced, and does nothing else.
+    Spin,
 }
 
 /// What a fault must lead to.
@@ -64,7 +68,7 @@ impl Expected {
 
 impl Kind {
     /// All kinds in the contract's order.
-    pub const ALL: [Kind; 12] = [
+    pub const ALL: [Kind; 14] = [
         Kind::Kill,
         Kind::Hang,
         Kind::KillSidecar,
@@ -77,6 +81,8 @@ impl Kind {
         Kind::Notice,
         Kind::Saturate,
         Kind::Restart,
+        Kind::Deadlock,
+        Kind::Spin,
     ];
 
     /// Name on the command line and in reports.
@@ -94,6 +100,8 @@ impl Kind {
             Kind::Notice => "notice",
             Kind::Saturate => "saturate",
             Kind::Restart => "restart",
+            Kind::Deadlock => "deadlock",
+            Kind::Spin => "spin",
         }
     }
 
@@ -106,7 +114,8 @@ impl Kind {
     pub const fn expected(self, pid_seen: bool) -> Expected {
         match self {
             Kind::Hang | Kind::Pause if !pid_seen => Expected::Suspect,
-            Kind::HangObserver | Kind::Notice | Kind::Saturate => Expected::NotFailed,
+            Kind::Deadlock => Expected::Suspect,
+            Kind::HangObserver | Kind::Notice | Kind::Saturate | Kind::Spin => Expected::NotFailed,
             Kind::Restart => Expected::Healed,
             _ => Expected::Failed,
         }

@@ -20,7 +20,7 @@ pub enum Action {
 }
 
 /// Keys of the faults, in the order of the help line.
-pub const KEYS: [(u8, Kind, &str); 12] = [
+pub const KEYS: [(u8, Kind, &str); 14] = [
     (b'k', Kind::Kill, "kill"),
     (b'h', Kind::Hang, "hang"),
     (b'p', Kind::Pause, "pause"),
@@ -33,6 +33,8 @@ pub const KEYS: [(u8, Kind, &str); 12] = [
     (b'f', Kind::HangSidecar, "freeze sidecar"),
     (b'o', Kind::HangObserver, "stop observer"),
     (b'b', Kind::Saturate, "back up (slow reader)"),
+    (b'd', Kind::Deadlock, "dead-lock"),
+    (b'x', Kind::Spin, "burn CPU"),
 ];
 
 /// Meaning of a byte from the terminal.

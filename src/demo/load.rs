@@ -371,7 +371,7 @@ mod tests {
                 if n == 2 {
                     drop(socket)
                 } else {
-                    let _ = service::connection(socket, &name).await;
+                    let _ = service::connection(socket, &service::Shared::new(&name, None)).await;
                 }
             });
         }

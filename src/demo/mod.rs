@@ -23,6 +23,7 @@ pub mod live;
 pub mod load;
 pub mod net;
 pub mod noise;
+pub mod quota;
 pub mod report;
 pub mod rng;
 pub mod scene;
@@ -81,8 +82,8 @@ fn start(mut args: Args) -> io::Result<bool> {
     })
 }
 
-/// Becomes the same demo in a user and network namespace of its own.
-fn move_inside(way: &[&str]) -> io::Error {
+/// Becomes the same program in a user and network namespace of its own; comes back only if that failed.
+pub(crate) fn move_inside(way: &[&str]) -> io::Error {
     let exe = match std::env::current_exe() {
         Ok(exe) => exe,
         Err(e) => return e,
@@ -91,7 +92,8 @@ fn move_inside(way: &[&str]) -> io::Error {
     Command::new("unshare").args(way).arg(exe).args(argv).arg("--inside").exec()
 }
 
-async fn interrupted() {
+/// Waits until somebody wants this to end.
+pub(crate) async fn interrupted() {
     let wait = |kind: SignalKind| async move {
         match signal(kind) {
             Ok(mut s) => {
@@ -107,22 +109,36 @@ async fn interrupted() {
     }
 }
 
-async fn perform(args: Args, interactive: bool, mut notes: Vec<String>) -> io::Result<bool> {
+/// What a stage is set with.
+pub(crate) struct Setting<'a> {
+    /// The scene.
+    pub(crate) args: &'a Args,
+    /// The network of a stage before, for the same number of services.
+    pub(crate) network: Option<net::Net>,
+    /// Seed of the load.
+    pub(crate) seed: u64,
+}
+
+/// Starts all processes, the load and the observers of both. `notes` gets lines about what could not be had.
+pub(crate) async fn set(setting: Setting<'_>, notes: &mut Vec<String>) -> io::Result<(Stage, noise::Noise)> {
+    let Setting { args, network, seed } = setting;
     let program = Program::this()?;
-    let network = match args.inside {
-        true => Some(net::Net::build(&program, usize::from(args.services))?),
-        false => None,
+    let network = match (network, args.inside) {
+        (None, true) => Some(net::Net::build(&program, usize::from(args.services))?),
+        (known, _) => known,
     };
     let place = if network.is_some() { "network namespaces ready, " } else { "" };
     eprintln!("{place}starting {} services, each with its sidecar ...", args.services);
     let known = notes.len();
-    let scene = scene::Scene::start(&args, network, program, &mut notes).await?;
+    let scene = scene::Scene::start(args, network, program, notes).await?;
     for note in &notes[known..] {
         eprintln!("{note}");
     }
-    let seed = args.seed.unwrap_or_else(|| clock::now().as_nanos());
     let log = Rc::new(events::Log::default());
     tokio::task::spawn_local(events::follow(scene.admin, log.clone()));
+    if !args.shadows.is_empty() {
+        tokio::task::spawn_local(events::follow_shadows(scene.admin, log.clone()));
+    }
     let shape = load::Shape {
         to: scene.listen,
         services: scene.pods.len(),
@@ -133,8 +149,8 @@ async fn perform(args: Args, interactive: bool, mut notes: Vec<String>) -> io::R
     };
     let load = load::Load::start(shape)?;
     let noise = noise::Noise::start()?;
-    let _burn = noise::burn(args.burn)?;
     let stage = Stage {
+        _burn: noise::burn(args.burn)?,
         scene,
         log,
         load,
@@ -143,6 +159,12 @@ async fn perform(args: Args, interactive: bool, mut notes: Vec<String>) -> io::R
         spans: Default::default(),
         busy: Default::default(),
     };
+    Ok((stage, noise))
+}
+
+async fn perform(args: Args, interactive: bool, mut notes: Vec<String>) -> io::Result<bool> {
+    let seed = args.seed.unwrap_or_else(|| clock::now().as_nanos());
+    let (stage, noise) = set(Setting { args: &args, network: None, seed }, &mut notes).await?;
     if interactive {
         let stage = Rc::new(stage);
         return live::run(stage, notes).await.map(|()| true);

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::events::Event;
 use super::faults::{Expected, Kind, Seen, met};
 use super::ledger::{Latency, Ledger, Watch};
+use super::quota::Throttled;
 use crate::stamp::Stamp;
 
 /// A transition of the target, relative to the fault.
@@ -276,6 +277,8 @@ pub struct Report {
     pub services: usize,
     /// Seed of the plan.
     pub seed: u64,
+    /// What `--cpu-quota` did to each sidecar; empty without.
+    pub throttled: BTreeMap<String, Throttled>,
     /// What could not be had here.
     pub notes: Vec<String>,
 }
@@ -312,6 +315,13 @@ impl Report {
         );
         for (name, peak) in &self.peaks_ms {
             let _ = writeln!(out, "{name}: learned lateness {:.1} ms", peak.unwrap_or_default());
+        }
+        for (name, t) in &self.throttled {
+            let _ = writeln!(
+                out,
+                "{name}: out of processor time in {} of {} periods, {} ms in all",
+                t.throttled, t.periods, t.ms
+            );
         }
         for line in self.mistake_events.iter().chain(&self.notes) {
             let _ = writeln!(out, "note: {line}");
@@ -351,6 +361,7 @@ mod tests {
             pid_seen: true,
             services: 2,
             seed: 1,
+            throttled: BTreeMap::new(),
             notes: vec!["no namespaces".into()],
         }
     }

@@ -1,6 +1,7 @@
 //! The scene: services, each behind its own sidecar, and the client's sidecar; all of them real processes.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -11,6 +12,7 @@ use std::time::Duration;
 use super::args::Args;
 use super::child::{Program, Running};
 use super::net::Net;
+use super::quota::{Group, Throttled};
 use super::{config, events, http};
 use crate::clock;
 
@@ -56,6 +58,8 @@ pub struct Scene {
     program: Program,
     dir: TempDir,
     unshare_pid: Option<Vec<&'static str>>,
+    /// Control groups of the sidecars by name, below the processes: they go when those are gone.
+    quotas: BTreeMap<String, Group>,
 }
 
 impl Scene {
@@ -73,8 +77,11 @@ impl Scene {
                 .ok(),
             false => None,
         };
-        let pods =
+        let pods: Vec<Pod> =
             (0..usize::from(args.services)).map(|i| Pod::new(i, net.as_ref())).collect::<io::Result<_>>()?;
+        let quotas = quotas(args, &pods)
+            .inspect_err(|e| notes.push(format!("--cpu-quota is not possible here: {e}")))
+            .unwrap_or_default();
         let scene = Scene {
             pods,
             client: RefCell::new(None),
@@ -85,6 +92,7 @@ impl Scene {
             program,
             dir,
             unshare_pid,
+            quotas,
         };
         scene.write_configs(args)?;
         for i in 0..scene.pods.len() {
@@ -97,7 +105,9 @@ impl Scene {
             scene.until(&pod.name, pod.netns.as_deref(), pod.admin, deadline, &pod.sidecar).await?;
         }
         let client = scene.program.command(None, &["", "run", "-c", &scene.config_path("client")]);
-        scene.client.replace(Some(scene.spawn(client, "client")?));
+        let client = scene.spawn(client, "client")?;
+        scene.limit("client", &client)?;
+        scene.client.replace(Some(client));
         scene.until_linked().await?;
         Ok(scene)
     }
@@ -147,8 +157,18 @@ impl Scene {
             // The child is `unshare`; the sidecar is what it forks.
             sidecar.follow_fork(Duration::from_secs(5)).await?;
         }
+        self.limit(&pod.name, &sidecar)?;
         pod.sidecar.replace(Some(sidecar));
         Ok(())
+    }
+
+    fn limit(&self, name: &str, sidecar: &Running) -> io::Result<()> {
+        self.quotas.get(name).map_or(Ok(()), |group| group.add(sidecar.target()))
+    }
+
+    /// What the quotas did to the sidecars.
+    pub fn throttled(&self) -> BTreeMap<String, Throttled> {
+        self.quotas.iter().map(|(name, group)| (name.clone(), group.throttled())).collect()
     }
 
     async fn until_linked(&self) -> io::Result<()> {
@@ -236,6 +256,17 @@ fn free_port() -> io::Result<SocketAddr> {
         }
     }
     Err(io::Error::other("no free port on loopback"))
+}
+
+/// A control group for each sidecar, if a quota is wanted.
+fn quotas(args: &Args, pods: &[Pod]) -> io::Result<BTreeMap<String, Group>> {
+    let Some(percent) = args.cpu_quota else { return Ok(BTreeMap::new()) };
+    let names = pods.iter().map(|p| p.name.as_str()).chain(["client"]);
+    let group = |name: &str| {
+        let group = Group::new(&format!("sidebeat-demo-{}-{name}", std::process::id()), percent)?;
+        Ok((name.to_owned(), group))
+    };
+    names.map(group).collect()
 }
 
 /// How to run a program in a PID namespace of its own here.

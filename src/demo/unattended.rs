@@ -83,6 +83,7 @@ fn report(stage: &Stage, done: Vec<Fault>, seed: u64, noise: &Noise, notes: Vec<
         pid_seen: stage.scene.pid_seen,
         services: stage.scene.pods.len(),
         seed,
+        throttled: stage.scene.throttled(),
         notes,
     }
 }

@@ -69,7 +69,7 @@ impl Waits {
 }
 
 /// A law over gaps between arrivals.
-pub(super) trait Rule: fmt::Debug + Send {
+pub(super) trait Rule: Clone + fmt::Debug + Send + 'static {
     /// A gap ended that the peer had promised to end within `promise`.
     fn learn(&mut self, gap: Duration, promise: Duration);
     /// What the law waits for now.

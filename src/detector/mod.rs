@@ -28,7 +28,7 @@ pub mod shadows;
 mod timeout;
 
 pub use chen::ChenParams;
-pub use judge::LinkJudge;
+pub use judge::{End, Input, LinkJudge, Said, Tap};
 pub use output::{Evidence, Facts, Gate, Output};
 pub use p95::P95Params;
 pub use phi::PhiParams;
@@ -140,7 +140,7 @@ impl Params {
 
 /// One law of judgement over the arrivals of one direction. Stamps may repeat; one that goes backwards counts as the
 /// latest stamp seen.
-pub trait Detector: fmt::Debug + Send {
+pub trait Detector: fmt::Debug + Send + Fork {
     /// A sign of life arrived, with the promise that ends its batch if one was read. May be called twice for one
     /// arrival (bytes first, promise once decoded): it counts once.
     fn heard(&mut self, at: Stamp, promise: Option<Duration>);
@@ -168,6 +168,10 @@ pub trait Detector: fmt::Debug + Send {
     fn held(&self, now: Stamp) -> bool;
     /// Longest lateness remembered, decayed to `now`; zero for laws that do not learn it.
     fn peak(&self, now: Stamp) -> Duration;
+    /// Another link to the same node remembers this lateness: it is paid for already. Nothing for laws that learn none.
+    fn inherit(&mut self, _now: Stamp, _peak: Duration) {}
+    /// The loops that beat and listen were late by this much lately, as they say themselves. Nothing for laws that do not ask.
+    fn set_noise(&mut self, _noise: Duration) {}
     /// Whether the law asks before it doubts.
     fn challenges(&self) -> bool;
     /// Promise (or expected interval) in force.
@@ -178,6 +182,24 @@ pub trait Detector: fmt::Debug + Send {
     fn credits(&self) -> u64;
     /// When the last of them came.
     fn credited_at(&self) -> Stamp;
+}
+
+/// A copy of a law behind its trait: replay asks what it would say if nothing came any more. Every law that is `Clone` has it.
+pub trait Fork {
+    /// The copy.
+    fn fork(&self) -> Box<dyn Detector>;
+}
+
+impl<T: Detector + Clone + 'static> Fork for T {
+    fn fork(&self) -> Box<dyn Detector> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn Detector> {
+    fn clone(&self) -> Self {
+        (**self).fork()
+    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use crate::stamp::{Stamp, nanos};
 pub(super) const LN_5: f64 = 1.609_437_912_434_100_3;
 /// FAILED waits for the learned lateness times this.
 const PEAK_MARGIN: f64 = 1.2;
+/// Share of a promise that is left when its beat is due (detection.md section 2, idea 1).
+const BEAT_EARLY: f64 = 0.2;
 /// The least promise a peer can make.
 pub(super) const PROMISE_MIN: Duration = Duration::from_millis(1);
 
@@ -50,6 +52,7 @@ pub struct Promise {
     credit: Credit,
     peak: Peak,
     before_peak: Peak,
+    noise: Duration,
 }
 
 impl Promise {
@@ -70,6 +73,7 @@ impl Promise {
             credit: Credit::new(),
             peak: Peak::default(),
             before_peak: Peak::default(),
+            noise: Duration::ZERO,
         }
     }
 
@@ -83,14 +87,23 @@ impl Promise {
         self.deadline = Stamp::NEVER;
     }
 
-    /// Silence past the deadline that makes FAILED: max(1.61 tau0, min(1.2 peak, learn_max)).
+    /// Silence past the deadline that makes FAILED: max(1.61 tau0, min(1.2 peak, learn_max)), and what both loops are
+    /// known to be late by.
     fn fail_after(&self) -> Duration {
-        let fast = self.fail_fast;
+        let fast = self.fail_fast.max(self.noise_after());
         if self.peak.late.mul_f64(PEAK_MARGIN) <= fast {
             return fast;
         }
         let peak = self.peak.faded(self.deadline, self.half_life).mul_f64(PEAK_MARGIN);
         fast.max(peak.min(self.learn_max))
+    }
+
+    /// A beat leaves at 0.8 of its promise: that much lateness breaks no promise.
+    fn noise_after(&self) -> Duration {
+        if self.noise.is_zero() {
+            return Duration::ZERO;
+        }
+        self.noise.saturating_sub(self.promise.mul_f64(BEAT_EARLY) + self.slack).min(self.learn_max)
     }
 
     fn decayed(&self, late: Duration) -> f64 {
@@ -168,6 +181,14 @@ impl Detector for Promise {
 
     fn excuse(&mut self, from: Stamp, to: Stamp) {
         self.deadline = self.deadline + to.since(from.max(self.deadline));
+    }
+
+    fn inherit(&mut self, now: Stamp, peak: Duration) {
+        self.learn(peak.min(self.learn_max), now);
+    }
+
+    fn set_noise(&mut self, noise: Duration) {
+        self.noise = noise;
     }
 
     fn unlearn(&mut self) {

@@ -190,3 +190,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_another_link_learned_is_not_paid_for_again() {
+    let mut d = Promise::new(&Params::default(), ms(1000));
+    d.heard(ms(1000), Some(dur(20)));
+    d.inherit(ms(1000), dur(30));
+    assert_eq!(d.peak(ms(1000)), dur(30));
+    assert!(d.fail_at() >= ms(1021) + dur(35), "{:?}", d.fail_at());
+    d.inherit(ms(1000), dur(10));
+    assert_eq!(d.peak(ms(1000)), dur(30), "less is no news");
+    d.inherit(ms(1000), dur(100_000));
+    assert_eq!(d.peak(ms(1000)), Params::default().learn_max, "and no outage is inherited");
+}
+
+#[test]
+fn failed_waits_for_the_lateness_that_loops_tell_of_themselves() {
+    let mut d = Promise::new(&Params::default(), ms(1000));
+    d.heard(ms(1000), Some(dur(20)));
+    let (suspect, quick) = (d.suspect_at(), d.fail_at());
+    d.set_noise(dur(12));
+    assert_eq!(d.fail_at(), quick, "a beat leaves early: so much breaks no promise");
+    d.set_noise(dur(35));
+    assert_eq!((d.suspect_at(), d.fail_at()), (suspect, ms(1021) + dur(30)));
+    assert!(d.score(ms(1021) + dur(29)) > 0.2 && d.score(ms(1021) + dur(31)) < 0.2);
+    d.set_noise(dur(0));
+    assert_eq!(d.fail_at(), quick);
+}

@@ -16,13 +16,15 @@ use crate::verdict::State;
 pub struct Shift {
     /// Name of the shadow.
     pub detector: &'static str,
+    /// What it said before.
+    pub from: State,
     /// What it says now.
     pub to: State,
     /// Since when by its law: the end of its patience, or the arrival that healed.
     pub at: Stamp,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Shadow {
     name: &'static str,
     law: Box<dyn Detector>,
@@ -34,7 +36,7 @@ struct Shadow {
 }
 
 /// Several laws over the arrivals of one link.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Shadows {
     all: Box<[Shadow]>,
     /// What changed since the last poll; at most a fall to FAILED and a return for each shadow.
@@ -59,8 +61,7 @@ impl Shadows {
         for shadow in &mut self.all {
             shadow.heard(at, promise);
             if shadow.healed(at) {
-                shadow.state = State::Active;
-                self.shifts.push(Shift { detector: shadow.name, to: State::Active, at });
+                self.shifts.push(shadow.shift(State::Active, at));
             }
         }
     }
@@ -73,6 +74,16 @@ impl Shadows {
     /// As [`Detector::set_rtt`].
     pub fn set_rtt(&mut self, rtt: Duration) {
         self.all.iter_mut().for_each(|s| s.law.set_rtt(rtt));
+    }
+
+    /// As [`Detector::inherit`].
+    pub fn inherit(&mut self, now: Stamp, peak: Duration) {
+        self.all.iter_mut().for_each(|s| s.law.inherit(now, peak));
+    }
+
+    /// As [`Detector::set_noise`].
+    pub fn set_noise(&mut self, noise: Duration) {
+        self.all.iter_mut().for_each(|s| s.law.set_noise(noise));
     }
 
     /// Our own loop slept from `from` to `to`, as [`super::LinkJudge::own_stall`].
@@ -107,9 +118,7 @@ impl Shadows {
     pub(super) fn judge(&mut self, now: Stamp) {
         for shadow in &mut self.all {
             while shadow.state != State::Failed && now >= shadow.due() {
-                let at = shadow.due();
-                shadow.fall();
-                self.shifts.push(Shift { detector: shadow.name, to: shadow.state, at });
+                self.shifts.push(shadow.fall());
             }
         }
     }
@@ -137,9 +146,15 @@ impl Shadow {
         }
     }
 
-    fn fall(&mut self) {
+    fn fall(&mut self) -> Shift {
         self.trusted_from = self.law.credits() + FRAMES_TO_TRUST;
-        self.state = if self.state == State::Active { State::Suspect } else { State::Failed };
+        let to = if self.state == State::Active { State::Suspect } else { State::Failed };
+        self.shift(to, self.due())
+    }
+
+    fn shift(&mut self, to: State, at: Stamp) -> Shift {
+        let from = std::mem::replace(&mut self.state, to);
+        Shift { detector: self.name, from, to, at }
     }
 
     fn heard(&mut self, at: Stamp, promise: Option<Duration>) {

@@ -79,11 +79,16 @@ impl Link {
             utility: facts.utility,
             in_flight: facts.in_flight,
             oldest_ms: facts.oldest_ms,
-            load: facts.load,
+            late_ms: millis8(self.w.noise(now)),
             heard_seq: b.heard_seq,
             heard_age_us: u32::try_from(b.heard_age(now).as_micros()).unwrap_or(u32::MAX),
         }
     }
+}
+
+/// Whole milliseconds, rounded up, saturating.
+fn millis8(d: Duration) -> u8 {
+    u8::try_from(d.as_micros().div_ceil(1000)).unwrap_or(u8::MAX)
 }
 
 /// Whole milliseconds, saturating.

@@ -18,7 +18,7 @@ use super::splice::Splicing;
 use super::stream::{Ended, Stream};
 use super::{Lost, Side, socket};
 use crate::clock;
-use crate::detector::LinkJudge;
+use crate::detector::{Input, LinkJudge};
 use crate::stamp::Stamp;
 use crate::wire::{Decoder, Limits};
 use crate::worker::wheel::Ticket;
@@ -171,8 +171,12 @@ impl Link {
         }
         // Streams that are still being delivered keep the link; the peer shall know at once. It may know already.
         let _ = socket2::SockRef::from(&*self.io.borrow()).shutdown(std::net::Shutdown::Both);
+        let now = clock::now();
+        if let Some(j) = &mut *self.judge.borrow_mut() {
+            j.tell_tap(Input::Ended { at: now, how: how.end() });
+        }
         let side = self.side.clone();
-        side.lost(&self, clock::now(), &how);
+        side.lost(&self, now, &how);
     }
 
     fn poll(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<Lost> {

@@ -63,6 +63,18 @@ impl Lost {
             Lost::Protocol(what) => what,
         }
     }
+
+    /// As a trace tells it.
+    fn end(&self) -> detector::End {
+        match self {
+            Lost::Fin => detector::End::Fin,
+            Lost::Rst => detector::End::Rst,
+            Lost::TimedOut => detector::End::TimedOut,
+            Lost::Goaway => detector::End::Goaway,
+            Lost::Cut => detector::End::Cut,
+            Lost::Protocol(_) => detector::End::Protocol,
+        }
+    }
 }
 
 /// What the beats of this side say.
@@ -80,8 +92,6 @@ pub struct BeatFacts {
     pub in_flight: u16,
     /// Age of the oldest.
     pub oldest_ms: u16,
-    /// 0-255.
-    pub load: u8,
 }
 
 /// What the link's owner decides and is told. Calls come from the link's own worker; they must not block.
@@ -93,7 +103,7 @@ pub trait Side {
     /// The judge of the link said something (only where one judges).
     fn judged(&self, link: &Rc<Link>, now: Stamp, output: &detector::Output);
     /// A shadow beside that judge changed its mind.
-    fn shadowed(&self, _link: u64, _shift: &detector::Shift) {}
+    fn shadowed(&self, _link: &Link, _shift: &detector::Shift) {}
     /// A beat arrived.
     fn beat(&self, link: &Link, now: Stamp, beat: &wire::Beat);
     /// A silence past the deadline ended in life.

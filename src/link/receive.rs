@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::stream::{Ended, Stream};
 use super::{Link, Lost};
+use crate::detector::Input;
 use crate::stamp::Stamp;
 use crate::wire::{self, Event, Frame, HEADER_LEN, Kind, METRIC_OTHER};
 use crate::worker::Dir;
@@ -157,8 +158,11 @@ impl Link {
             }
             Frame::Maintenance(m) => {
                 self.promised(now, m.promise_ms);
-                let d = Duration::from_millis(u64::from(m.for_ms)).min(MAINTENANCE_MAX);
-                self.side.maintenance(now, d);
+                let pause = Duration::from_millis(u64::from(m.for_ms)).min(MAINTENANCE_MAX);
+                if let Some(j) = &mut *self.judge.borrow_mut() {
+                    j.tell_tap(Input::Maintenance { at: now, pause });
+                }
+                self.side.maintenance(now, pause);
             }
             Frame::Goaway { deadline_ms } => {
                 self.goaway.set(true);
@@ -221,6 +225,7 @@ impl Link {
             if beat.heard_seq != 0 {
                 j.peer_view(now, age);
             }
+            j.set_noise(Duration::from_millis(u64::from(beat.late_ms)).max(self.w.noise(now)));
         }
         self.promised(now, beat.promise_ms);
         self.side.beat(self, now, beat);

@@ -138,7 +138,7 @@ impl Link {
         loop {
             let shift = self.judge.borrow_mut().as_mut().and_then(LinkJudge::take_shift);
             let Some(shift) = shift else { return };
-            self.side.shadowed(self.id, &shift);
+            self.side.shadowed(self, &shift);
         }
     }
 

@@ -9,6 +9,7 @@ mod connections;
 mod frames;
 mod labels;
 mod scrape;
+mod trace;
 mod upstream;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ pub use connections::{Active, ConnectionMetrics, OpenConnection};
 pub use frames::FrameCounters;
 pub use labels::{CloseReason, Direction, FrameKind, Gate, Handshake, LinkError, RejectReason};
 pub use scrape::{EndpointSample, MAX_ENDPOINTS, Mode, OVERFLOW, Scrape, VouchSample};
+pub use trace::TraceMetrics;
 pub use upstream::{InboundMetrics, UpstreamMetrics};
 
 /// Content type of [`Metrics::render`]: Prometheus text format 0.0.4.
@@ -67,12 +69,15 @@ pub struct Metrics {
     pub discarded_frames: IntCounter,
     /// Payload bytes the sidecar holds now, all links and directions.
     pub buffered_bytes: IntGauge,
+    /// Of the recorder of traces.
+    pub trace: TraceMetrics,
     bytes: Vec<IntCounter>,
     streams: Vec<IntGauge>,
     links: Vec<IntGauge>,
     link_errors: Vec<IntCounter>,
     handshakes: Vec<Vec<IntCounter>>,
     gates: Vec<IntCounter>,
+    reload: IntGauge,
     families: upstream::Families,
     upstreams: Mutex<BTreeMap<String, Arc<UpstreamMetrics>>>,
     inbounds: Mutex<BTreeMap<String, Arc<InboundMetrics>>>,
@@ -107,6 +112,7 @@ impl Metrics {
                 &r,
                 IntGauge::new("sidebeat_buffered_bytes", "Payload bytes held by the sidecar now."),
             ),
+            trace: TraceMetrics::new(&r),
             bytes: by_direction(counters(
                 &r,
                 "sidebeat_bytes_total",
@@ -118,6 +124,13 @@ impl Metrics {
             link_errors: link_errors(&r),
             handshakes: handshakes(&r),
             gates: gates(&r),
+            reload: register(
+                &r,
+                IntGauge::new(
+                    "sidebeat_config_last_reload_successful",
+                    "1 if the configuration at work is the one last asked for, else 0.",
+                ),
+            ),
             families: upstream::Families::new(&r),
             upstreams: Mutex::default(),
             inbounds: Mutex::default(),
@@ -132,15 +145,14 @@ impl Metrics {
         self.upstream_with(name, &[])
     }
 
-    /// The same with counters for these shadow detectors; whoever asks for a name first decides.
+    /// The same, with counters for these shadow detectors.
     pub fn upstream_with(&self, name: &str, shadows: &[&'static str]) -> Arc<UpstreamMetrics> {
         let mut all = self.upstreams.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = all.get(name) {
-            return known.clone();
-        }
-        let fresh = Arc::new(UpstreamMetrics::new(&self.families, name, shadows));
-        all.insert(name.to_owned(), fresh.clone());
-        fresh
+        let known = all.entry(name.to_owned());
+        let upstream = known.or_insert_with(|| Arc::new(UpstreamMetrics::new(&self.families, name))).clone();
+        drop(all);
+        upstream.with_shadows(&self.families, name, shadows);
+        upstream
     }
 
     /// Handles of a configured inbound; the same ones for the same name. Cold: takes a lock.
@@ -152,6 +164,11 @@ impl Metrics {
         let fresh = Arc::new(InboundMetrics::new(&self.families, name));
         all.insert(name.to_owned(), fresh.clone());
         fresh
+    }
+
+    /// The configuration was read: at the start, or again.
+    pub fn reloaded(&self, successful: bool) {
+        self.reload.set(i64::from(successful));
     }
 
     /// Counts a FAILED that a gate held back.

@@ -1,6 +1,7 @@
 //! What is counted per configured upstream and per configured inbound.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus::{
@@ -144,12 +145,12 @@ pub struct UpstreamMetrics {
     pub lateness_seconds: Histogram,
     /// Application connections to it.
     pub connections: Arc<ConnectionMetrics>,
-    /// By shadow detector and state.
-    shadows: Vec<(&'static str, [IntCounter; 3])>,
+    /// By shadow detector and state; they change their mind seldom enough for a lock.
+    shadows: Mutex<BTreeMap<&'static str, [IntCounter; 3]>>,
 }
 
 impl UpstreamMetrics {
-    pub(super) fn new(f: &Families, name: &str, shadows: &[&'static str]) -> UpstreamMetrics {
+    pub(super) fn new(f: &Families, name: &str) -> UpstreamMetrics {
         let transition =
             |(to, cause): (State, &Cause)| f.transitions.with_label_values(&[name, to.name(), cause.name()]);
         let pairs = State::ALL.into_iter().flat_map(|to| Cause::ALL.iter().map(move |cause| (to, cause)));
@@ -160,13 +161,22 @@ impl UpstreamMetrics {
             detection_seconds: f.detection.with_label_values(&[name]),
             lateness_seconds: f.lateness.with_label_values(&[name]),
             connections: f.connections(Direction::Out, name),
-            shadows: shadows.iter().map(|detector| (*detector, f.shadow(name, detector))).collect(),
+            shadows: Mutex::default(),
+        }
+    }
+
+    /// Makes counters for these shadow detectors; those that are there stay.
+    pub(super) fn with_shadows(&self, f: &Families, name: &str, shadows: &[&'static str]) {
+        let mut all = self.shadows.lock().unwrap_or_else(PoisonError::into_inner);
+        for detector in shadows {
+            all.entry(detector).or_insert_with(|| f.shadow(name, detector));
         }
     }
 
     /// Counts that a shadow detector changed its mind; one that is not configured is not counted.
     pub fn shadowed(&self, detector: &str, to: State) {
-        if let Some((_, counters)) = self.shadows.iter().find(|(name, _)| *name == detector) {
+        let all = self.shadows.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counters) = all.get(detector) {
             counters[usize::from(to.code())].inc();
         }
     }
@@ -240,7 +250,11 @@ mod tests {
         let counted: Vec<_> = all.iter().filter(|l| !l.ends_with(" 0")).collect();
         let want = r#"sidebeat_detector_shadow_transitions_total{detector="timeout",to="failed",upstream="orders"} 1"#;
         assert_eq!(counted, [&want]);
-        assert!(Arc::ptr_eq(&up, &m.upstream("orders")));
+        assert!(Arc::ptr_eq(&up, &m.upstream_with("orders", &["chen", "timeout"])));
+        let text = String::from_utf8(m.render(&Scrape::default()).1).unwrap();
+        let chen =
+            r#"sidebeat_detector_shadow_transitions_total{detector="chen",to="active",upstream="orders"} 0"#;
+        assert!(text.contains(chen) && text.contains(want), "a reload adds counters and keeps the others");
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::link::tune::{tune_loopback, tune_service};
 use crate::link::{BeatFacts, Link, LinkConf, Lost, Side, Stream};
 use crate::metrics::{CloseReason, Direction, Handshake, InboundMetrics, LinkError, Metrics};
 use crate::stamp::Stamp;
+use crate::upstream::registry::Upstreams;
 use crate::wire::{
     self, BeatFlags, FEATURE_ONE_STREAM, Frame, Hello, Maintenance, RefuseCode, VERSION, Welcome,
 };
@@ -99,6 +100,8 @@ pub struct Common {
     pub metrics: Arc<Metrics>,
     /// Links by peer.
     pub groups: Groups,
+    /// What our own service depends on.
+    pub ups: Arc<Upstreams>,
 }
 
 /// Links of the same peer process, over all workers: which of them was used last. It alone holds the short promise.
@@ -117,6 +120,11 @@ impl Groups {
         let group = all.entry((node.to_owned(), incarnation)).or_default();
         group.links += 1;
         group.mru.clone()
+    }
+
+    fn linked(&self, node: &str, incarnation: u64) -> bool {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.contains_key(&(node.to_owned(), incarnation))
     }
 
     fn leave(&self, node: &str, incarnation: u64) {
@@ -220,6 +228,10 @@ impl Acceptor {
         if own || h.hops > HOPS_MAX {
             return no(RefuseCode::Loop, "this is a link to oneself or a loop".to_owned());
         }
+        // It heard GOAWAY and looks for a successor. Who is new here gets its link, and hears it too.
+        if self.common.draining.load(Relaxed) && self.common.groups.linked(&h.node, h.incarnation) {
+            return no(RefuseCode::Draining, "this sidecar is on its way out".to_owned());
+        }
         let found = served.iter().copied().find(|i| self.inbounds[*i].params.name == h.service);
         let Some(index) = found else {
             return no(RefuseCode::NoSuchService, "no such inbound on this port".to_owned());
@@ -234,7 +246,8 @@ impl Acceptor {
         let Guest { mut io, hello, rest, index, permit } = guest;
         let c = &self.common;
         let one_stream = hello.features & FEATURE_ONE_STREAM != 0;
-        let (pace, side) = self.side(&hello, index);
+        let far = io.peer_addr().is_ok_and(|a| !a.ip().to_canonical().is_loopback());
+        let (pace, side) = self.side(&hello, index, far);
         let w = Welcome {
             version: VERSION,
             features: hello.features & FEATURE_ONE_STREAM,
@@ -272,7 +285,7 @@ impl Acceptor {
         drop(permit);
     }
 
-    fn side(self: &Rc<Self>, hello: &Hello, index: usize) -> (PaceParams, Rc<InboundSide>) {
+    fn side(self: &Rc<Self>, hello: &Hello, index: usize, far: bool) -> (PaceParams, Rc<InboundSide>) {
         let c = &self.common;
         let fastest = hello.accept_min_ms.max(FASTEST_MS);
         let wanted = |ms: u16| Duration::from_millis(u64::from(ms.max(fastest))).min(OFF_DUTY);
@@ -289,6 +302,7 @@ impl Acceptor {
             carried: Rc::new(()),
             id: Cell::new(0),
             idle,
+            far,
         });
         (PaceParams { active, idle: side.idle_promise() }, side)
     }
@@ -368,6 +382,8 @@ struct InboundSide {
     carried: Rc<()>,
     id: Cell<u64>,
     idle: Duration,
+    /// Of another machine: a byte of it shows that our network works.
+    far: bool,
 }
 
 impl Drop for InboundSide {
@@ -379,7 +395,11 @@ impl Drop for InboundSide {
 }
 
 impl Side for InboundSide {
-    fn heard(&self, _now: Stamp) {}
+    fn heard(&self, now: Stamp) {
+        if self.far {
+            self.acceptor.common.ups.heard_inbound(now);
+        }
+    }
 
     fn others_heard(&self, _link: &Link) -> Stamp {
         Stamp::ZERO
@@ -434,13 +454,13 @@ impl Side for InboundSide {
             flags: BeatFlags {
                 draining: c.draining.load(Relaxed),
                 frozen: c.frozen_until.load(Relaxed) > now.as_nanos(),
+                starved: c.ups.starved(),
                 ..BeatFlags::default()
             },
             processing_us: s.processing_us(),
             utility: s.utility(),
             in_flight: s.in_flight(),
             oldest_ms: crate::link::beats::millis16(s.oldest_unanswered(now)),
-            load: 0,
         }
     }
 

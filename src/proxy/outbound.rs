@@ -95,7 +95,7 @@ async fn framed(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attem
         link.close_when_written(LAST_WORDS);
     }
     if let Ended::OpenFailed(errno) = ended {
-        hub.tell(key, clock::now(), News::OpenFailed(i32::from(errno) == libc_refused()));
+        hub.tell(key, clock::now(), News::OpenFailed(link.id, i32::from(errno) == libc_refused()));
     }
     if matches!(ended, Ended::OpenFailed(_) | Ended::LinkLost)
         && let Some((io, read)) = stream.take_back()

@@ -110,11 +110,16 @@ pub async fn dial(
         dialer: true,
         one_stream: !main,
     };
-    let judge = LinkJudge::with_shadows(&params.detector, &params.shadows, now);
+    let mut judge = LinkJudge::with_shadows(&params.detector, &params.shadows, now);
+    judge.inherit(now, hub.peak(key, now));
+    // The links of single connections come and go by the thousand and promise nothing of their own.
+    if let Some(tap) = main.then(|| hub.tap(key, &got.welcome.node, now)).flatten() {
+        judge.tap(tap);
+    }
     let peer = Peer { node: got.welcome.node.clone(), incarnation: got.welcome.incarnation };
     let link = Link::new(hub.w.clone(), got.io, peer, conf, Some(judge), side.clone());
     side.link.set(link.id);
-    hub.add_link(key, &link, main);
+    hub.add_link(key, &link, side, main);
     drop(busy);
     let (running, counted) = (link.clone().run(got.rest), hub.process.link_up(Direction::Out));
     tokio::task::spawn_local(async move {

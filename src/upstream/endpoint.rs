@@ -14,8 +14,8 @@ pub use super::facts::{
     Transition,
 };
 use super::link_side::{Healed, LinkSide, Up};
+use super::nodes::Nodes;
 use super::redial::Redial;
-use super::service::ServiceSide;
 use crate::detector::Output;
 use crate::stamp::Stamp;
 use crate::verdict::{Cause, State, Vouch};
@@ -25,6 +25,12 @@ const SLOW_START: Duration = Duration::from_secs(10);
 const SLOW_START_FROM: f64 = 0.1;
 /// Backpressure is fresh for this long after its last sign.
 const SATURATED_FOR: Duration = Duration::from_secs(1);
+/// How often it is asked anew whether everything is still silent.
+pub const ISOLATION_CHECK: Duration = Duration::from_millis(20);
+/// Who drains may have a successor behind the same address (a reload, another pod): it is looked for within this, and
+/// then again and again.
+const SUCCESSOR_WITHIN: Duration = Duration::from_millis(500);
+const SUCCESSOR_EVERY: Duration = Duration::from_secs(5);
 /// A fresh link to a node that is not ACTIVE is asked in rounds, this far apart.
 const PROBE_AGAIN: Duration = Duration::from_millis(100);
 
@@ -33,7 +39,7 @@ const PROBE_AGAIN: Duration = Duration::from_millis(100);
 pub struct Endpoint {
     params: EndpointParams,
     link: LinkSide,
-    service: ServiceSide,
+    service: Nodes,
     state: State,
     cause: Cause,
     told_mode: Mode,
@@ -44,6 +50,8 @@ pub struct Endpoint {
     probes: Option<(u64, Stamp)>,
     stale: Vec<u64>,
     cut_at: Stamp,
+    /// While the peer drains: when its successor is looked for, behind the same address.
+    successor_at: Stamp,
     /// What was cut since FAILED: nothing, or for silence, or for proof.
     cut_done: Option<bool>,
     failed_before: bool,
@@ -60,7 +68,7 @@ impl Endpoint {
             params,
             told_mode: link.mode(),
             link,
-            service: ServiceSide::new(),
+            service: Nodes::new(),
             state: State::Active,
             cause: Cause::None,
             saturated_until: Stamp::ZERO,
@@ -70,6 +78,7 @@ impl Endpoint {
             probes: None,
             stale: Vec::new(),
             cut_at: Stamp::NEVER,
+            successor_at: Stamp::NEVER,
             cut_done: None,
             failed_before: false,
             healed_at: None,
@@ -88,10 +97,13 @@ impl Endpoint {
             return;
         }
         if self.link.link_up(now, link, incarnation, &mut self.stale) == Up::Restart {
-            self.service = ServiceSide::new();
+            self.service.restart(now, link, incarnation);
             self.restarted = true;
+        } else {
+            self.service.link_up(now, link, incarnation);
         }
         self.probes = (self.link.state() != State::Active).then_some((link, now));
+        self.successor_at = Stamp::NEVER;
         self.schedule(now);
     }
 
@@ -118,6 +130,7 @@ impl Endpoint {
     /// A link ended.
     pub fn link_lost(&mut self, now: Stamp, link: u64, how: LinkLost) {
         self.link.link_lost(now, link, how);
+        self.service.link_lost(now, link);
         if self.link.dying(now) {
             self.dials.restart(now);
         }
@@ -127,6 +140,11 @@ impl Endpoint {
     /// GOAWAY was read on a link: no new work, never a failure.
     pub fn goaway(&mut self, now: Stamp) {
         self.link.goaway();
+        if self.params.policy != LinkPolicy::Off && self.successor_at == Stamp::NEVER {
+            // All observers hear it at the same instant: they must not all come at once.
+            let share = (self.params.seed % 1024) as f64 / 1024.0;
+            self.successor_at = now + SUCCESSOR_WITHIN.mul_f64(share);
+        }
         self.schedule(now);
     }
 
@@ -137,14 +155,14 @@ impl Endpoint {
 
     // === inputs: the service ===
 
-    /// A beat carried this vouch and these flags.
-    pub fn vouch(&mut self, now: Stamp, vouch: Vouch, frozen: bool, starved: bool) {
-        self.service.vouch(now, vouch, frozen, starved);
+    /// A beat of that link carried this vouch and these flags.
+    pub fn vouch(&mut self, now: Stamp, link: u64, vouch: Vouch, frozen: bool, starved: bool) {
+        self.service.of(link).vouch(now, vouch, frozen, starved);
     }
 
-    /// A maintenance frame: the service's score is frozen for that long, at most 30 s; zero ends it.
-    pub fn maintenance(&mut self, now: Stamp, pause: Duration) {
-        self.service.maintenance(now, pause);
+    /// A maintenance frame on that link: the service's score is frozen for that long, at most 30 s; zero ends it.
+    pub fn maintenance(&mut self, now: Stamp, link: u64, pause: Duration) {
+        self.service.of(link).maintenance(now, pause);
     }
 
     /// A backpressure frame: saturated is never dead.
@@ -152,9 +170,9 @@ impl Endpoint {
         self.saturated_until = if active { now + SATURATED_FOR } else { now };
     }
 
-    /// OPEN_FAILED was read; `refused`: the service's port refused.
-    pub fn open_failed(&mut self, now: Stamp, refused: bool) {
-        self.service.open_failed(now, refused);
+    /// OPEN_FAILED was read on that link; `refused`: the service's port refused.
+    pub fn open_failed(&mut self, now: Stamp, link: u64, refused: bool) {
+        self.service.of(link).open_failed(now, refused);
     }
 
     // === inputs: fresh connections ===
@@ -187,14 +205,16 @@ impl Endpoint {
         self.link.plain_result(now, result);
         if result == PlainResult::Ok && self.link.mode() == Mode::Plain {
             // The service's own port proves more than an old vouch of a sidecar that is gone.
-            self.service = ServiceSide::new();
+            self.service = Nodes::new();
         }
         self.schedule(now);
     }
 
-    /// Too many endpoints fell silent together: the fault is ours (see [`super::isolation`]).
-    pub fn self_isolated(&mut self) {
-        self.link.self_isolated();
+    /// Whether so many endpoints fell silent together that the fault is ours (see [`super::isolation`]). To be told
+    /// before the judge of a link fails it, and each [`ISOLATION_CHECK`] while [`Endpoint::asks_isolation`].
+    pub fn isolation(&mut self, now: Stamp, isolated: bool) {
+        self.link.isolation(now, isolated);
+        self.schedule(now);
     }
 
     // === time ===
@@ -209,6 +229,7 @@ impl Endpoint {
             (self.ports.due(), "port"),
             (probe, "probe"),
             (self.cut_at, "cut"),
+            (self.successor_at, "successor"),
             (if self.saturated_until > now { self.saturated_until } else { Stamp::NEVER }, "saturated"),
         ];
         due.into_iter().min_by_key(|d| d.0).unwrap_or((Stamp::NEVER, "idle"))
@@ -222,6 +243,9 @@ impl Endpoint {
         }
         if let Some(output) = self.poll_mode() {
             return Some(output);
+        }
+        if let Some((link, work)) = self.service.poll(now) {
+            return Some(EndpointOutput::NewWork(link, work));
         }
         if let Some(output) = self.poll_verdict(now) {
             return Some(output);
@@ -269,6 +293,21 @@ impl Endpoint {
         self.service.score(now)
     }
 
+    /// Whether FAILED is held back because everything is silent.
+    pub fn is_held(&self) -> bool {
+        self.link.is_held()
+    }
+
+    /// Whether [`Endpoint::isolation`] is to be told again within [`ISOLATION_CHECK`].
+    pub fn asks_isolation(&self, now: Stamp) -> bool {
+        self.link.asks_isolation(now)
+    }
+
+    /// Since when all links are silent past their deadlines, if they are.
+    pub fn silent_since(&self) -> Option<Stamp> {
+        self.link.silent_since()
+    }
+
     /// Latest vouch.
     pub fn last_vouch(&self) -> Vouch {
         self.service.last_vouch()
@@ -282,6 +321,11 @@ impl Endpoint {
     /// Links up.
     pub fn links(&self) -> usize {
         self.link.links()
+    }
+
+    /// Nodes that links lead to: more than one behind a virtual IP.
+    pub fn nodes(&self) -> usize {
+        self.service.linked()
     }
 
     /// Incarnation of the node, once known.
@@ -479,7 +523,7 @@ impl Endpoint {
         if self.link_is_worse() {
             return self.link.since_last();
         }
-        self.service.last_good().map(|at| now.since(at))
+        self.service.since_good(now)
     }
 
     fn poll_actions(&mut self, now: Stamp) -> Option<EndpointOutput> {
@@ -491,6 +535,12 @@ impl Endpoint {
         if now >= self.dials.due() {
             self.dials.dialled(now);
             return Some(EndpointOutput::FreshDial);
+        }
+        if now >= self.successor_at {
+            self.successor_at = if self.draining() { now + SUCCESSOR_EVERY } else { Stamp::NEVER };
+            if self.draining() && self.link.links() > 0 {
+                return Some(EndpointOutput::FreshDial);
+            }
         }
         if now >= self.ports.due() {
             self.ports.dialled(now);

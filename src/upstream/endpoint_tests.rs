@@ -345,7 +345,7 @@ fn a_lost_sidecar_is_plain_with_auto_and_failed_with_required() {
 #[test]
 fn an_old_vouch_does_not_outlive_its_sidecar() {
     let mut b = Bench::linked(LinkPolicy::Auto);
-    b.endpoint.vouch(ms(1900), Vouch::Stopped, false, false);
+    b.endpoint.vouch(ms(1900), 1, Vouch::Stopped, false, false);
     b.poll(1900);
     assert_eq!(b.endpoint.state(), State::Failed);
     b.endpoint.link_lost(ms(2000), 1, LinkLost::Rst);
@@ -371,7 +371,7 @@ fn no_link_and_only_silence_is_failed_after_patience() {
 #[test]
 fn a_new_incarnation_starts_fresh_and_cuts_the_old_link() {
     let mut b = Bench::linked(LinkPolicy::Auto);
-    b.endpoint.vouch(ms(1500), Vouch::Stalled, false, false);
+    b.endpoint.vouch(ms(1500), 1, Vouch::Stalled, false, false);
     b.fail_by_silence(2000);
     b.endpoint.link_up(ms(4000), 2, 8);
     b.poll(4000);
@@ -389,6 +389,21 @@ fn two_pods_behind_one_address_coexist() {
     b.poll(2000);
     assert!(b.at(EndpointOutput::CutLink(1)).is_empty());
     assert_eq!(b.endpoint.links(), 2);
+}
+
+#[test]
+fn who_drains_may_have_a_successor_behind_the_same_address() {
+    let mut b = Bench::linked(LinkPolicy::Auto);
+    b.endpoint.goaway(ms(2000));
+    b.until(2000, 20_000);
+    let dials = b.at(EndpointOutput::FreshDial);
+    assert!(dials.first().is_some_and(|at| *at < 2500), "{dials:?}");
+    assert!((3..=5).contains(&dials.len()), "now and then: {dials:?}");
+    b.endpoint.link_up(ms(20_001), 2, 7);
+    b.poll(20_001);
+    assert!(!b.endpoint.draining());
+    b.until(20_001, 60_000);
+    assert_eq!(b.at(EndpointOutput::FreshDial).len(), dials.len(), "found");
 }
 
 #[test]
@@ -413,14 +428,14 @@ fn draining_is_planned() {
 fn proof_from_the_vouch_and_back() {
     for (vouch, cause, cut) in [(Vouch::Stopped, Cause::Hang, 3000), (Vouch::Gone, Cause::Crash, 2000)] {
         let mut b = Bench::linked(LinkPolicy::Auto);
-        b.endpoint.vouch(ms(1990), Vouch::Working, false, false);
-        b.endpoint.vouch(ms(2000), vouch, false, false);
+        b.endpoint.vouch(ms(1990), 1, Vouch::Working, false, false);
+        b.endpoint.vouch(ms(2000), 1, vouch, false, false);
         b.until(2000, 3100);
         assert_eq!(b.at(EndpointOutput::CutStreams), [cut], "{vouch:?}");
         assert!(b.at(EndpointOutput::FreshDial).is_empty(), "the link is fine");
         assert_eq!(b.moves(), [(2000, State::Failed, cause, true)]);
         for i in 0..4 {
-            b.endpoint.vouch(ms(3200 + 5 * i), Vouch::Running, false, false);
+            b.endpoint.vouch(ms(3200 + 5 * i), 1, Vouch::Running, false, false);
             b.poll(3200 + 5 * i);
         }
         assert_eq!(b.moves(), [(3215, State::Active, Cause::None, false)]);
@@ -431,14 +446,14 @@ fn proof_from_the_vouch_and_back() {
 #[test]
 fn stalls_and_maintenance() {
     let mut b = Bench::linked(LinkPolicy::Auto);
-    b.endpoint.vouch(ms(2000), Vouch::Stalled, false, false);
+    b.endpoint.vouch(ms(2000), 1, Vouch::Stalled, false, false);
     b.poll(2000);
-    b.endpoint.vouch(ms(2020), Vouch::Working, false, false);
+    b.endpoint.vouch(ms(2020), 1, Vouch::Working, false, false);
     b.poll(2020);
-    b.endpoint.maintenance(ms(2100), dur(500));
-    b.endpoint.vouch(ms(2200), Vouch::Stopped, true, false);
+    b.endpoint.maintenance(ms(2100), 1, dur(500));
+    b.endpoint.vouch(ms(2200), 1, Vouch::Stopped, true, false);
     b.until(2200, 2500);
-    b.endpoint.vouch(ms(2550), Vouch::Working, false, false);
+    b.endpoint.vouch(ms(2550), 1, Vouch::Working, false, false);
     b.until(2550, 3500);
     assert_eq!(
         b.moves(),
@@ -461,7 +476,7 @@ fn saturated_is_suspect_at_most_and_says_so() {
 #[test]
 fn an_open_refused_by_the_service_is_proof() {
     let mut b = Bench::linked(LinkPolicy::Auto);
-    b.endpoint.open_failed(ms(2000), true);
+    b.endpoint.open_failed(ms(2000), 1, true);
     b.poll(2000);
     assert_eq!(b.moves(), [(2000, State::Failed, Cause::Crash, true)]);
 }
@@ -515,7 +530,7 @@ proptest! {
     #[test]
     fn any_inputs_keep_the_invariants(
         policy in 0u8..3,
-        steps in prop::collection::vec((0u8..16, 0u64..4, 0u64..120), 1..150),
+        steps in prop::collection::vec((0u8..17, 0u64..4, 0u64..120), 1..150),
     ) {
         let policy = [LinkPolicy::Auto, LinkPolicy::Required, LinkPolicy::Off][policy as usize];
         let mut b = Bench::new(policy);
@@ -534,13 +549,14 @@ proptest! {
                 6 => e.link_output(now, x, &Output::LinkOnly(evidence(10))),
                 7 => e.link_lost(now, x, [LinkLost::Fin, LinkLost::TimedOut, LinkLost::Cut, LinkLost::Protocol][x as usize]),
                 8 => e.link_lost(now, x, LinkLost::Goaway),
-                9 => e.vouch(now, Vouch::from_code((dt % 9) as u8), x == 0, x == 1),
-                10 => e.maintenance(now, dur(dt)),
+                9 => e.vouch(now, x, Vouch::from_code((dt % 9) as u8), x == 0, x == 1),
+                10 => e.maintenance(now, x, dur(dt)),
                 11 => e.backpressure(now, x == 0),
                 12 => e.dial(now, [DialResult::Refused, DialResult::Unanswered, DialResult::NotSidecar, DialResult::AcceptedNoWelcome][x as usize]),
                 13 => e.service_port(now, [PortState::Accepts, PortState::Refused, PortState::Unanswered, PortState::Accepts][x as usize]),
+                15 => e.isolation(now, x == 0),
                 14 => e.plain_result(now, [PlainResult::Ok, PlainResult::Refused, PlainResult::Reset, PlainResult::Timeout][x as usize]),
-                _ => e.open_failed(now, x == 0),
+                _ => e.open_failed(now, x, x == 0),
             }
             let before = b.seen.len();
             b.poll(t);

@@ -91,6 +91,19 @@ pub enum DialResult {
     NotSidecar,
 }
 
+impl DialResult {
+    /// Name in `/status`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DialResult::Welcomed => "welcomed",
+            DialResult::AcceptedNoWelcome => "accepted, no welcome",
+            DialResult::Refused => "refused",
+            DialResult::Unanswered => "unanswered",
+            DialResult::NotSidecar => "not a sidecar",
+        }
+    }
+}
+
 /// What the service's own port does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortState {
@@ -157,12 +170,27 @@ pub enum EndpointOutput {
     Probe(u64),
     /// That link leads to a dead incarnation: close it and reset its streams.
     CutLink(u64),
+    /// Whether that link gets new work: several nodes stand behind the address, and its own is not the best.
+    NewWork(u64, bool),
     /// Reset the established streams of this endpoint.
     CutStreams,
     /// New connections go straight to the service.
     ModePlain,
     /// New connections go through the link.
     ModeFramed,
+}
+
+impl EndpointOutput {
+    /// Means nothing to a generation that only serves what is open: words for people, and connections of its own.
+    pub(super) fn is_for_the_living(&self) -> bool {
+        !matches!(
+            self,
+            EndpointOutput::Probe(_)
+                | EndpointOutput::NewWork(..)
+                | EndpointOutput::CutLink(_)
+                | EndpointOutput::CutStreams
+        )
+    }
 }
 
 /// The five facets of health (D10); None where nothing is known.

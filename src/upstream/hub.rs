@@ -1,6 +1,6 @@
 //! One worker's view of all upstreams: its links per endpoint, its balancers, and the way to each verdict's owner.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,13 +12,16 @@ use super::balance::{Balance, View};
 use super::dial::{self, Dialer};
 use super::facts::{LinkLost, LinkPolicy, Mode, PlainResult};
 use super::owner::Owner;
-use super::registry::{Shared, Upstream};
+use super::registry::{Shared, Upstreams};
+use super::side::OutboundSide;
 use crate::admin::events::EventLog;
 use crate::clock;
-use crate::detector::Output;
+use crate::detector::{Output, Tap};
 use crate::link::{Ended, Link, Lost, Stream};
 use crate::metrics::{Metrics, UpstreamMetrics};
 use crate::stamp::Stamp;
+use crate::trace::format::LinkInfo;
+use crate::trace::{Recorder, settings};
 use crate::verdict::{State, Vouch};
 use crate::worker::{IdMap, Worker};
 
@@ -42,22 +45,53 @@ pub enum News {
     Lost(u64, LinkLost),
     /// Bytes arrived on a link while the endpoint is doubted.
     Heard(u64),
-    /// A beat said so: vouch, frozen, starved.
-    Vouch(Vouch, bool, bool),
+    /// A beat of that link said so: vouch, frozen, starved.
+    Vouch(u64, Vouch, bool, bool),
     /// Until then beats kept saying what [`News::Vouch`] told last.
-    StillVouched(Stamp, Vouch, bool, bool),
-    /// A peer announced a pause.
-    Maintenance(Duration),
+    StillVouched(u64, Stamp, Vouch, bool, bool),
+    /// The peer of that link announced a pause.
+    Maintenance(u64, Duration),
     /// A peer is full, or no longer.
     Backpressure(bool),
     /// The peer's own loop was late: that explains the silence.
     PeerStalled,
     /// A peer drains.
     Goaway,
-    /// The service refused a stream.
-    OpenFailed(bool),
+    /// The service behind that link did not take a stream; true if it refused.
+    OpenFailed(u64, bool),
     /// A plain connection ended or began.
     Plain(PlainResult),
+}
+
+impl News {
+    /// Kind and word of what this says of the endpoint; None where it says no more than "alive".
+    pub(super) fn evidence(&self) -> Option<[&'static str; 2]> {
+        Some(match self {
+            News::Up(..) => ["link", "up"],
+            News::Judged(_, Output::Suspect(_)) => ["silence", "doubted"],
+            News::Judged(_, Output::Failed(_)) => ["silence", "failed"],
+            News::Judged(_, Output::LinkOnly(_)) => ["silence", "of one link"],
+            News::Judged(_, Output::Active(_)) => ["silence", "over"],
+            News::Judged(_, Output::Challenge | Output::Held(_)) | News::Heard(_) => return None,
+            News::Lost(_, LinkLost::Goaway) | News::Goaway => ["link", "goaway"],
+            News::Lost(_, LinkLost::Fin) => ["link", "ended by FIN"],
+            News::Lost(_, LinkLost::Rst) => ["link", "reset"],
+            News::Lost(_, LinkLost::TimedOut) => ["link", "timed out"],
+            News::Lost(_, LinkLost::Cut) => ["link", "cut by us"],
+            News::Lost(_, LinkLost::Protocol) => ["link", "broke the protocol"],
+            News::Vouch(_, vouch, ..) | News::StillVouched(_, _, vouch, ..) => ["vouch", vouch.name()],
+            News::Maintenance(..) => ["maintenance", "announced"],
+            News::Backpressure(true) => ["backpressure", "begins"],
+            News::Backpressure(false) => ["backpressure", "ends"],
+            News::PeerStalled => ["peer", "was late itself"],
+            News::OpenFailed(_, true) => ["stream", "refused by the service"],
+            News::OpenFailed(_, false) => ["stream", "not taken in time"],
+            News::Plain(PlainResult::Ok) => ["connection", "accepted"],
+            News::Plain(PlainResult::Refused) => ["connection", "refused"],
+            News::Plain(PlainResult::Reset) => ["connection", "reset"],
+            News::Plain(PlainResult::Timeout) => ["connection", "unanswered"],
+        })
+    }
 }
 
 /// What the owner tells every worker.
@@ -72,6 +106,8 @@ pub enum Order {
     Close(u64),
     /// That link shall be asked now.
     Probe(u64),
+    /// Whether that link gets new streams, as long as others may have them.
+    NewWork(u64, bool),
 }
 
 /// A message to a worker about an endpoint.
@@ -102,6 +138,7 @@ pub(super) struct Held {
     pub(super) link: Rc<Link>,
     /// Not the link of a single connection.
     pub(super) shared: bool,
+    pub(super) side: Rc<OutboundSide>,
 }
 
 /// Links of an endpoint and worker that are kept beside the main one although no stream is on them: witnesses.
@@ -130,10 +167,12 @@ impl Slot {
 
     /// A link that takes another stream: the main one, or one beside it that has room again.
     fn open_link(&self) -> Option<Rc<Link>> {
-        let beside = || self.all.values().filter(|h| h.shared && !h.link.is_draining()).map(|h| &h.link);
+        let fit = |h: &&Held| h.shared && !h.side.shunned.get() && !h.link.is_draining();
+        let beside = || self.all.values().filter(fit).map(|h| &h.link);
         let well = |l: &&Rc<Link>| l.with_judge(|j| j.state() == State::Active).unwrap_or(true);
         self.main
             .iter()
+            .filter(|l| self.all.get(&l.id).is_none_or(|h| !h.side.shunned.get()))
             .find(|l| l.takes_streams())
             .or_else(|| beside().filter(well).find(|l| l.takes_streams()))
             .cloned()
@@ -145,26 +184,30 @@ pub struct Hub {
     /// The worker.
     pub w: Rc<Worker>,
     /// All upstreams.
-    pub ups: Arc<Vec<Upstream>>,
+    pub ups: Arc<Upstreams>,
     /// How links are dialled.
     pub dialer: Dialer,
     /// Metrics per upstream.
     pub metrics: Vec<Arc<UpstreamMetrics>>,
     /// Metrics of the process.
     pub process: Arc<Metrics>,
-    events: Arc<EventLog>,
+    pub(super) events: Arc<EventLog>,
     pub(super) slots: RefCell<IdMap<Key, Slot>>,
     owners: RefCell<IdMap<Key, Rc<Owner>>>,
     balancers: RefCell<Vec<Balance>>,
     post: Vec<Post>,
     dialled: tokio::sync::Notify,
+    /// Another generation of this process judges: this one only serves what is open.
+    pub(super) retired: Cell<bool>,
+    /// Of this worker's links, if they are recorded.
+    recorder: RefCell<Option<Rc<Recorder>>>,
 }
 
 impl Hub {
     /// A hub; `post` reaches every worker by index.
     pub fn new(
         w: Rc<Worker>,
-        ups: Arc<Vec<Upstream>>,
+        ups: Arc<Upstreams>,
         dialer: Dialer,
         metrics: Vec<Arc<UpstreamMetrics>>,
         process: Arc<Metrics>,
@@ -184,6 +227,31 @@ impl Hub {
             balancers: RefCell::new(balancers),
             post,
             dialled: tokio::sync::Notify::new(),
+            retired: Cell::new(false),
+            recorder: RefCell::default(),
+        })
+    }
+
+    /// What judges of links are told from now on is recorded.
+    pub fn record_with(&self, recorder: Option<Rc<Recorder>>) {
+        *self.recorder.borrow_mut() = recorder;
+    }
+
+    /// The tap for the judge of a new link to `node`, if it is recorded.
+    pub(super) fn tap(&self, key: Key, node: &str, now: Stamp) -> Option<Box<dyn Tap>> {
+        let recorder = self.recorder.borrow().clone()?;
+        let params = &self.ups[key.up].params;
+        recorder.link(now, |worker| {
+            let (law, settings) = settings::describe(&params.detector);
+            LinkInfo {
+                worker,
+                upstream: params.name.clone(),
+                endpoint: self.shared(key).address.to_string(),
+                node: node.to_owned(),
+                law: law.to_owned(),
+                settings,
+                first_promise: params.detector.first_promise,
+            }
         })
     }
 
@@ -267,6 +335,11 @@ impl Hub {
             Order::Cut { keep } => self.cut(key, keep),
             Order::Close(id) => find(id).iter().for_each(|l| l.close(Lost::Cut)),
             Order::Probe(id) => find(id).iter().for_each(|l| l.probe(now)),
+            Order::NewWork(id, work) => {
+                if let Some(held) = self.slots.borrow().get(&key).and_then(|s| s.all.get(&id)) {
+                    held.side.shunned.set(!work);
+                }
+            }
         }
     }
 
@@ -279,6 +352,11 @@ impl Hub {
         for l in links {
             l.end_streams(Ended::Cut);
         }
+    }
+
+    /// From here on verdicts cut what they must and tell nobody; nothing is dialled.
+    pub fn retire(&self) {
+        self.retired.set(true);
     }
 
     /// Publishes fresh reports of the endpoints this worker owns.
@@ -336,10 +414,10 @@ impl Hub {
         }
     }
 
-    pub(super) fn add_link(&self, key: Key, link: &Rc<Link>, main: bool) {
+    pub(super) fn add_link(&self, key: Key, link: &Rc<Link>, side: Rc<OutboundSide>, main: bool) {
         let mut slots = self.slots.borrow_mut();
         let slot = slots.entry(key).or_default();
-        slot.all.insert(link.id, Held { link: link.clone(), shared: main });
+        slot.all.insert(link.id, Held { link: link.clone(), shared: main, side });
         if !main {
             return;
         }
@@ -389,6 +467,13 @@ impl Hub {
         let others = slots.get(&key).into_iter().flat_map(|s| s.all.values()).filter(|h| h.link.id != id);
         let here = others.filter_map(|h| h.link.with_judge(|j| j.last_heard())).max();
         here.unwrap_or(Stamp::ZERO).max(self.shared(key).heard_elsewhere(self.w.index))
+    }
+
+    /// The longest lateness that any link to the node has learned: a new one need not pay for it again.
+    pub(super) fn peak(&self, key: Key, now: Stamp) -> Duration {
+        let half_life = self.ups[key.up].params.detector.half_life;
+        let live = self.links(key).iter().filter_map(|l| l.with_judge(|j| j.peak(now))).max();
+        live.unwrap_or_default().max(self.shared(key).peak(now, half_life))
     }
 
     /// All live links to an endpoint on this worker.

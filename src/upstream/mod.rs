@@ -1,7 +1,7 @@
 //! What is known of the far side, whom to choose, and by which link (detection.md sections 3 to 6).
 //!
-//! Pure: [`endpoint`] joins the link's verdicts ([`link_side`]) with the vouch for the service ([`service`]) into one
-//! health per node; [`redial`] says when to knock; [`isolation`] when the fault is ours; [`balance`] chooses among the endpoints of an upstream.
+//! Pure: [`endpoint`] joins the link's verdicts ([`link_side`]) with the vouches for the services ([`service`], one per node: [`nodes`])
+//! into one health; [`redial`] says when to knock; [`isolation`] when the fault is ours; [`balance`] chooses among the endpoints of an upstream.
 //!
 //! Shells: [`registry`] is what every worker reads; [`owner`] is the one writer of an endpoint's state; [`hub`] gives a
 //! worker its links; [`dial`] makes them; [`side`] is what an outbound link tells its owner.
@@ -12,7 +12,10 @@ pub mod endpoint;
 pub mod facts;
 pub mod hub;
 pub mod isolation;
+#[cfg(test)]
+mod isolation_tests;
 pub mod link_side;
+pub mod nodes;
 pub mod owner;
 pub mod redial;
 pub mod registry;

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 
 use super::balance::View;
 use super::dial::{self, Purpose};
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, ISOLATION_CHECK};
 use super::facts::{DialResult, EndpointOutput, EndpointParams, Mode, PortState, Transition};
 use super::hub::{Hub, Key, News, Order, WeakHub};
 use super::registry::{Report, Shared};
@@ -51,6 +51,8 @@ pub struct Owner {
     pressed: Cell<bool>,
     dials: RefCell<Vec<AbortHandle>>,
     refusal: RefCell<Option<String>>,
+    /// When something last spoke for or against it, and what: kind and word.
+    evidence: Cell<Option<(Stamp, [&'static str; 2])>>,
 }
 
 impl Owner {
@@ -75,6 +77,7 @@ impl Owner {
             pressed: Cell::new(false),
             dials: RefCell::default(),
             refusal: RefCell::default(),
+            evidence: Cell::new(None),
         })
     }
 
@@ -84,6 +87,9 @@ impl Owner {
 
     /// News of a link, wherever it lives.
     pub(super) fn take(self: &Rc<Self>, now: Stamp, news: News) {
+        if let Some(words) = news.evidence() {
+            self.evidence.set(Some((now, words)));
+        }
         {
             let mut ep = self.ep.borrow_mut();
             match news {
@@ -92,34 +98,40 @@ impl Owner {
                     ep.link_up(now, link, incarnation);
                 }
                 News::Judged(link, output) => {
-                    if let Some(hub) = self.hub.upgrade() {
-                        self.count(&hub, &output);
-                    }
-                    ep.link_output(now, link, &output);
+                    self.judged(&mut ep, now, link, &output);
                 }
                 News::Lost(link, how) => ep.link_lost(now, link, how),
-                News::StillVouched(at, vouch, frozen, starved) => {
-                    ep.vouch(at.min(now), vouch, frozen, starved)
+                News::StillVouched(link, at, vouch, frozen, starved) => {
+                    ep.vouch(at.min(now), link, vouch, frozen, starved);
                 }
                 News::Heard(link) => ep.link_heard(now, link),
-                News::Vouch(vouch, frozen, starved) => ep.vouch(now, vouch, frozen, starved),
-                News::Maintenance(pause) => ep.maintenance(now, pause),
+                News::Vouch(link, vouch, frozen, starved) => ep.vouch(now, link, vouch, frozen, starved),
+                News::Maintenance(link, pause) => ep.maintenance(now, link, pause),
                 News::Backpressure(active) => {
                     self.pressed.set(active);
                     ep.backpressure(now, active);
                 }
                 News::PeerStalled => ep.peer_stalled(),
                 News::Goaway => ep.goaway(now),
-                News::OpenFailed(refused) => ep.open_failed(now, refused),
+                News::OpenFailed(link, refused) => ep.open_failed(now, link, refused),
                 News::Plain(result) => ep.plain_result(now, result),
             }
         }
         self.pump(now);
     }
 
-    fn count(&self, hub: &Hub, output: &Output) {
+    fn judged(&self, ep: &mut Endpoint, now: Stamp, link: u64, output: &Output) {
+        let Some(hub) = self.hub.upgrade() else { return };
         if let Output::Held(gate) = output {
             hub.process.gate_hold(Gate::from_name(gate.name()));
+        }
+        let held = ep.is_held();
+        if matches!(output, Output::Failed(_)) {
+            ep.isolation(now, hub.ups.self_isolated());
+        }
+        ep.link_output(now, link, output);
+        if ep.is_held() && !held {
+            hub.process.gate_hold(Gate::SelfIsolated);
         }
     }
 
@@ -133,18 +145,27 @@ impl Owner {
         }
         self.publish(now);
         if let Some(hub) = self.hub.upgrade() {
-            let due = self.ep.borrow().next_due(now).0;
-            hub.w.schedule(self.timer, due);
+            let ep = self.ep.borrow();
+            let due = ep.next_due(now).0;
+            hub.w.schedule(
+                self.timer,
+                if ep.asks_isolation(now) { due.min(now + ISOLATION_CHECK) } else { due },
+            );
         }
     }
 
     fn publish(&self, now: Stamp) {
         let ep = self.ep.borrow();
         self.shared.publish(&View::of(&ep, self.shared.weight, now), ep.mode());
+        let watched = ep.mode() == Mode::Framed && ep.incarnation().is_some();
+        self.shared.publish_silence(watched, ep.silent_since());
     }
 
     fn act(self: &Rc<Self>, now: Stamp, output: EndpointOutput) {
         let Some(hub) = self.hub.upgrade() else { return };
+        if hub.retired.get() && output.is_for_the_living() {
+            return;
+        }
         match output {
             EndpointOutput::Transition(t) => self.transition(now, &t),
             EndpointOutput::CauseRefined(cause) => self.refined(now, cause),
@@ -152,6 +173,7 @@ impl Owner {
             EndpointOutput::ProbeServicePort => self.probe_port(),
             EndpointOutput::Probe(link) => hub.order(now, self.key, Order::Probe(link)),
             EndpointOutput::CutLink(link) => hub.order(now, self.key, Order::Close(link)),
+            EndpointOutput::NewWork(link, work) => hub.order(now, self.key, Order::NewWork(link, work)),
             EndpointOutput::CutStreams => hub.order(now, self.key, Order::Cut { keep: 0 }),
             EndpointOutput::ModePlain | EndpointOutput::ModeFramed => {
                 tracing::info!(upstream = self.upstream(&hub), endpoint = %self.shared.address,
@@ -250,6 +272,9 @@ impl Owner {
             outages_healed: ep.outages_healed(),
             streams: links.iter().map(|l| l.stream_count()).sum(),
             backpressure: self.pressed.get(),
+            nodes: ep.nodes(),
+            last_evidence: self.evidence.get().map(|(at, w)| (w.join(" "), now.millis_since(at).max(0.0))),
+            own_stall: own_stall(hub, now),
             ..Report::default()
         };
         if let Some(l) = main {
@@ -343,6 +368,7 @@ impl Owner {
             return;
         }
         let now = clock::now();
+        self.evidence.set(Some((now, ["dial", result.name()])));
         self.ep.borrow_mut().dial(now, result);
         self.pump(now);
     }
@@ -364,6 +390,12 @@ impl Owner {
     }
 }
 
+/// The last lateness of this worker's loop and its age, ms.
+fn own_stall(hub: &Hub, now: Stamp) -> Option<(f64, f64)> {
+    let (at, late) = hub.w.last_stall.get();
+    (at != Stamp::ZERO).then(|| (late.as_secs_f64() * 1e3, now.millis_since(at).max(0.0)))
+}
+
 fn fill(r: &mut Report, l: &Link, now: Stamp) {
     let ms = |d: Duration| d.as_secs_f64() * 1e3;
     r.node = Some(l.peer_node.clone());
@@ -374,11 +406,17 @@ fn fill(r: &mut Report, l: &Link, now: Stamp) {
         r.rtt_ms = j.rtt().map(ms);
         r.peak_ms = Some(ms(j.peak(now)));
         r.expected = Some(j.deadline());
+        r.deadline_ms = Some(j.deadline().millis_since(now));
     });
 }
 
 impl Timed for Owner {
     fn on_timer(self: Rc<Self>, now: Stamp) {
+        if let Some(hub) = self.hub.upgrade()
+            && self.ep.borrow().asks_isolation(now)
+        {
+            self.ep.borrow_mut().isolation(now, hub.ups.self_isolated());
+        }
         self.pump(now);
     }
 

@@ -8,9 +8,15 @@ use std::time::Duration;
 
 use super::balance::{Enforce, View};
 use super::facts::{Facets, LinkPolicy, Mode};
+use super::isolation::{Silence, self_isolated};
 use crate::detector;
-use crate::stamp::Stamp;
+use crate::stamp::{Stamp, nanos};
 use crate::verdict::{Cause, State, Vouch};
+
+/// No silence: no stamp is that late.
+const NOT_SILENT: u64 = u64::MAX;
+/// No link: nothing is known of silence. No endpoint is silent since the machine's start.
+const UNWATCHED: u64 = 0;
 
 /// Name in configuration and reports.
 pub fn enforce_name(e: Enforce) -> &'static str {
@@ -79,6 +85,55 @@ impl Upstream {
     }
 }
 
+/// All upstreams of this process, and what they say together of the process itself.
+#[derive(Default)]
+pub struct Upstreams {
+    all: Vec<Upstream>,
+    /// Latest byte of a link that another machine dialled, CLOCK_MONOTONIC ns.
+    inbound_heard: AtomicU64,
+}
+
+/// The latest byte of such links is noted this exactly: they may be many, on all workers.
+const NOTED_EACH: Duration = Duration::from_millis(1);
+
+impl Upstreams {
+    /// Those of the configuration.
+    pub fn new(all: Vec<Upstream>) -> Arc<Upstreams> {
+        Arc::new(Upstreams { all, inbound_heard: AtomicU64::new(0) })
+    }
+
+    /// Whether the service beside us lacks something it may need: an upstream without any ACTIVE endpoint.
+    pub fn starved(&self) -> bool {
+        self.all
+            .iter()
+            .any(|u| !u.endpoints.is_empty() && u.endpoints.iter().all(|e| e.state() != State::Active))
+    }
+
+    /// A byte of another machine's link was read.
+    pub fn heard_inbound(&self, now: Stamp) {
+        let noted = Stamp::from_nanos(self.inbound_heard.load(Relaxed));
+        if now.since(noted) >= NOTED_EACH {
+            self.inbound_heard.store(now.as_nanos(), Relaxed);
+        }
+    }
+
+    /// Whether so much is silent that we are the ones cut off (see [`super::isolation`]).
+    pub fn self_isolated(&self) -> bool {
+        let watched = || self.all.iter().flat_map(|u| &u.endpoints);
+        let silences: Vec<Silence> = watched().filter_map(|e| e.silence()).collect();
+        let heard = watched().map(|e| e.heard_anywhere()).max().unwrap_or(Stamp::ZERO);
+        self_isolated(&silences, heard.max(Stamp::from_nanos(self.inbound_heard.load(Relaxed))))
+    }
+}
+
+impl std::ops::Deref for Upstreams {
+    type Target = [Upstream];
+
+    fn deref(&self) -> &[Upstream] {
+        &self.all
+    }
+}
+
 /// The shared face of one endpoint.
 pub struct Shared {
     /// Place in the upstream.
@@ -99,11 +154,15 @@ pub struct Shared {
     /// Score, per mille.
     score: AtomicU32,
     framed: AtomicBool,
+    /// Since when all its links are silent past their deadlines, ns; `NOT_SILENT`, or `UNWATCHED` without a link.
+    silent: AtomicU64,
     heard: Vec<AtomicU64>,
     mru: AtomicU64,
     used_at: AtomicU64,
     /// Application connections on it.
     pub connections: AtomicUsize,
+    /// The longest lateness that a link which has ended had learned, ns, and when it was asked, ns.
+    peak: [AtomicU64; 2],
     report: Mutex<Report>,
 }
 
@@ -154,6 +213,14 @@ pub struct Report {
     pub last_frame: Option<Stamp>,
     /// Deadline of the next.
     pub expected: Option<Stamp>,
+    /// Until the deadline, ms; negative where it is over.
+    pub deadline_ms: Option<f64>,
+    /// The last thing that spoke for or against it, and how long ago, ms.
+    pub last_evidence: Option<(String, f64)>,
+    /// The last lateness of the loop that judges it, and how long ago, ms.
+    pub own_stall: Option<(f64, f64)>,
+    /// Nodes that its links lead to.
+    pub nodes: usize,
 }
 
 impl Default for Report {
@@ -181,6 +248,10 @@ impl Default for Report {
             backpressure: false,
             last_frame: None,
             expected: None,
+            deadline_ms: None,
+            last_evidence: None,
+            own_stall: None,
+            nodes: 0,
         }
     }
 }
@@ -207,12 +278,33 @@ impl Shared {
             share: AtomicU32::new(1000),
             score: AtomicU32::new(1000),
             framed: AtomicBool::new(false),
+            silent: AtomicU64::new(UNWATCHED),
             heard: (0..workers).map(|_| AtomicU64::new(0)).collect(),
             mru: AtomicU64::new(0),
             used_at: AtomicU64::new(0),
             connections: AtomicUsize::new(0),
+            peak: [const { AtomicU64::new(0) }; 2],
             report: Mutex::default(),
         }
+    }
+
+    /// A link that had learned this lateness ended: what is learned is the node's. Two that end at the same instant may
+    /// mix their numbers: harmless.
+    pub fn keep_peak(&self, now: Stamp, peak: Duration, half_life: Duration) {
+        if peak > self.peak(now, half_life) {
+            self.peak[0].store(nanos(peak), Relaxed);
+            self.peak[1].store(now.as_nanos(), Relaxed);
+        }
+    }
+
+    /// What was kept, faded to `now`.
+    pub fn peak(&self, now: Stamp, half_life: Duration) -> Duration {
+        let late = Duration::from_nanos(self.peak[0].load(Relaxed));
+        if late.is_zero() {
+            return late;
+        }
+        let passed = now.since(Stamp::from_nanos(self.peak[1].load(Relaxed)));
+        late.mul_f64((-passed.as_secs_f64() / half_life.as_secs_f64().max(1e-9)).exp2())
     }
 
     /// State as last published.
@@ -245,6 +337,22 @@ impl Shared {
             share: f64::from(self.share.load(Relaxed)) / 1000.0,
             score: f64::from(self.score.load(Relaxed)) / 1000.0,
         }
+    }
+
+    /// Since when it is silent, for the question whether the fault is ours; None: no link watches it.
+    fn silence(&self) -> Option<Silence> {
+        let since = match self.silent.load(Relaxed) {
+            UNWATCHED => return None,
+            NOT_SILENT => None,
+            at => Some(Stamp::from_nanos(at)),
+        };
+        Some(Silence { address: self.address.ip(), since })
+    }
+
+    /// Owner only: since when its links are silent, if they are; `watched`: it has, or had, links.
+    pub fn publish_silence(&self, watched: bool, since: Option<Stamp>) {
+        let silent = if watched { since.map_or(NOT_SILENT, Stamp::as_nanos) } else { UNWATCHED };
+        self.silent.store(silent, Relaxed);
     }
 
     /// Owner only.
@@ -307,5 +415,67 @@ impl Shared {
     /// Owner only.
     pub fn set_report(&self, r: Report) {
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = r;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn upstream(addresses: &[&str]) -> Upstream {
+        let params = UpstreamParams {
+            name: "x".into(),
+            remote: "x".into(),
+            policy: LinkPolicy::Auto,
+            per_connection: false,
+            cut_after: None,
+            max_failed: 0.5,
+            connect_timeout: Duration::from_secs(1),
+            detector: detector::Params::default(),
+            shadows: Vec::new(),
+        };
+        let endpoint = |(i, a): (usize, &&str)| {
+            let address: SocketAddr = a.parse().unwrap();
+            Arc::new(Shared::new(i, address, address, 1, 0, 1))
+        };
+        Upstream::new(params, Enforce::Failed, addresses.iter().enumerate().map(endpoint).collect())
+    }
+
+    fn state(e: &Shared, state: State) {
+        let v = View { state, ..e.view() };
+        e.publish(&v, Mode::Framed);
+    }
+
+    #[test]
+    fn starved_is_an_upstream_without_an_active_endpoint() {
+        let ups = Upstreams::new(vec![upstream(&["10.0.0.1:1", "10.0.0.2:1"]), upstream(&[])]);
+        assert!(!ups.starved(), "nothing is known, and an empty set starves nobody");
+        state(&ups[0].endpoints[0], State::Failed);
+        assert!(!ups.starved());
+        state(&ups[0].endpoints[1], State::Suspect);
+        assert!(ups.starved());
+        state(&ups[0].endpoints[0], State::Active);
+        assert!(!ups.starved());
+    }
+
+    #[test]
+    fn isolated_is_who_hears_nothing_from_anywhere() {
+        let at = Stamp::from_millis;
+        let ups = Upstreams::new(vec![
+            upstream(&["10.0.0.1:1", "10.0.0.2:1"]),
+            upstream(&["10.0.0.3:1", "10.0.0.4:1"]),
+        ]);
+        let all: Vec<_> = ups.iter().flat_map(|u| &u.endpoints).collect();
+        for e in &all[..3] {
+            e.heard(0, at(900));
+            e.publish_silence(true, Some(at(1000)));
+        }
+        assert!(ups.self_isolated(), "the fourth was never linked: nobody watches it");
+        all[3].publish_silence(true, None);
+        assert!(!ups.self_isolated(), "the fourth speaks");
+        all[3].publish_silence(true, Some(at(1050)));
+        assert!(ups.self_isolated());
+        ups.heard_inbound(at(1010));
+        assert!(!ups.self_isolated(), "our network works");
     }
 }

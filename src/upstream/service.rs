@@ -141,6 +141,8 @@ impl ServiceSide {
         let cap = match self.vouch {
             Vouch::Busy => BUSY_CAP,
             Vouch::Stalled => STALLED_CAP,
+            // Slow because what it needs is gone: not this node's fault (row H4).
+            Vouch::Stuck if self.starved => STALLED_CAP,
             Vouch::Stuck => STUCK_CAP,
             Vouch::Stopped | Vouch::Gone => 0.0,
             Vouch::Unknown | Vouch::Idle | Vouch::Working | Vouch::Running => 1.0,
@@ -190,7 +192,7 @@ impl ServiceSide {
         match (self.state, self.vouch) {
             (_, Vouch::Gone) => Cause::Crash,
             (_, Vouch::Stopped) => Cause::Hang,
-            (State::Suspect, Vouch::Stalled) | (State::Active, Vouch::Busy) if self.starved => Cause::Starved,
+            (_, Vouch::Stalled | Vouch::Stuck | Vouch::Busy) if self.starved => Cause::Starved,
             (_, Vouch::Stalled | Vouch::Stuck) => Cause::Stall,
             (_, Vouch::Busy) => Cause::Busy,
             (State::Active, _) => Cause::None,
@@ -326,8 +328,16 @@ mod tests {
     #[test]
     fn starved_excuses_slowness_only() {
         let mut side = ServiceSide::new();
-        side.vouch(ms(100), Vouch::Stalled, false, true);
-        assert_eq!(side.cause(), Cause::Starved);
+        for slow in [Vouch::Stalled, Vouch::Stuck] {
+            side.vouch(ms(100), slow, false, true);
+            assert_eq!((side.cause(), side.state()), (Cause::Starved, State::Suspect), "{slow:?}");
+        }
+        side.vouch(ms(150), Vouch::Stuck, false, false);
+        assert_eq!(
+            (side.cause(), side.state()),
+            (Cause::Stall, State::Failed),
+            "its upstream is back, it is not"
+        );
         side.vouch(ms(200), Vouch::Stopped, false, true);
         assert_eq!(side.cause(), Cause::Hang);
     }

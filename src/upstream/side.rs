@@ -8,10 +8,11 @@ use std::time::Duration;
 use super::facts::LinkLost;
 use super::hub::{Hub, Key, News, WeakHub};
 use super::registry::Shared;
+use crate::admin::events::Event;
 use crate::detector::{Output, Shift};
 use crate::link::{BeatFacts, Link, Lost, Side, Stream};
 use crate::stamp::Stamp;
-use crate::verdict::{State, Vouch};
+use crate::verdict::{Cause, State, Vouch};
 use crate::wire;
 
 /// While an endpoint is doubted its owner hears of life at most this often.
@@ -33,6 +34,9 @@ pub struct OutboundSide {
     told: Cell<Stamp>,
     /// What the last beat said, and when.
     vouched: Cell<Option<(Stamp, Said)>>,
+    /// Leads to a node whose service is worse than that of another node behind the same address: the owner has to
+    /// hear of each beat that it recovers by.
+    pub(super) shunned: Cell<bool>,
     /// Per-connection links promise nothing short: the node's watch link speaks for them.
     duty: bool,
 }
@@ -47,6 +51,7 @@ impl OutboundSide {
             link: Cell::new(0),
             told: Cell::new(Stamp::ZERO),
             vouched: Cell::new(None),
+            shunned: Cell::new(false),
             duty,
         })
     }
@@ -82,12 +87,19 @@ impl Side for OutboundSide {
         self.tell(now, News::Judged(link.id, *output));
     }
 
-    /// Counted once per node: by the link that holds its duty.
-    fn shadowed(&self, link: u64, shift: &Shift) {
-        let Some(hub) = self.hub.upgrade().filter(|_| self.on_duty(link)) else { return };
+    /// Told once per node: by the link that holds its duty.
+    fn shadowed(&self, link: &Link, shift: &Shift) {
+        let counts = |hub: &Rc<Hub>| self.on_duty(link.id) && !hub.retired.get();
+        let Some(hub) = self.hub.upgrade().filter(counts) else { return };
         hub.metrics[self.key.up].shadowed(shift.detector, shift.to);
-        tracing::debug!(link, endpoint = %self.shared.address, detector = shift.detector, to = shift.to.name(),
-            "shadow");
+        let cause = if shift.to == State::Active { Cause::None } else { Cause::Silent };
+        let (upstream, endpoint) = (&hub.ups[self.key.up].params.name, self.shared.address.to_string());
+        let mut event = Event::new(shift.at, upstream, &endpoint, shift.from, shift.to, cause);
+        event.node = Some(link.peer_node.clone());
+        event.silence_ms = link.with_judge(|j| shift.at.millis_since(j.last_heard()).max(0.0));
+        event.detector = Some(shift.detector.to_owned());
+        event.link = Some(link.id);
+        hub.events.shadows().push(event);
     }
 
     fn beat(&self, _link: &Link, now: Stamp, beat: &wire::Beat) {
@@ -98,10 +110,10 @@ impl Side for OutboundSide {
         let before = self.vouched.replace(Some((now, said)));
         let changed = before.is_none_or(|(_, b)| b != said);
         if changed && let Some((at, (vouch, frozen, starved))) = before {
-            self.tell(now, News::StillVouched(at, vouch, frozen, starved));
+            self.tell(now, News::StillVouched(self.link.get(), at, vouch, frozen, starved));
         }
-        if changed || self.shared.state() != State::Active {
-            self.tell(now, News::Vouch(said.0, said.1, said.2));
+        if changed || self.shunned.get() || self.shared.state() != State::Active {
+            self.tell(now, News::Vouch(self.link.get(), said.0, said.1, said.2));
         }
     }
 
@@ -116,7 +128,7 @@ impl Side for OutboundSide {
     }
 
     fn maintenance(&self, now: Stamp, duration: Duration) {
-        self.tell(now, News::Maintenance(duration));
+        self.tell(now, News::Maintenance(self.link.get(), duration));
     }
 
     fn goaway(&self, _link: &Rc<Link>, now: Stamp, _deadline: Duration) {
@@ -125,6 +137,9 @@ impl Side for OutboundSide {
 
     fn lost(&self, link: &Rc<Link>, now: Stamp, how: &Lost) {
         let Some(hub) = self.hub.upgrade() else { return };
+        if let Some(peak) = link.with_judge(|j| j.peak(now)) {
+            self.shared.keep_peak(now, peak, hub.ups[self.key.up].params.detector.half_life);
+        }
         hub.remove_link(self.key, link.id);
         let how = match how {
             Lost::Fin => LinkLost::Fin,

@@ -96,7 +96,7 @@ impl Beat {
         out[18..20].copy_from_slice(&self.oldest_ms.to_be_bytes());
         out[20..24].copy_from_slice(&self.heard_seq.to_be_bytes());
         out[24..28].copy_from_slice(&self.heard_age_us.to_be_bytes());
-        out[28] = self.load;
+        out[28] = self.late_ms;
         out
     }
 }

@@ -166,8 +166,8 @@ pub struct Beat {
     pub in_flight: u16,
     /// Age of the oldest unanswered request, ms, saturating.
     pub oldest_ms: u16,
-    /// Load of the sender, 0-255.
-    pub load: u8,
+    /// How late the sender's loop was at most lately, ms, saturating.
+    pub late_ms: u8,
     /// Highest sequence number heard from the other side.
     pub heard_seq: u32,
     /// How long ago that was, us, saturating.

@@ -124,7 +124,7 @@ impl<'a> Fields<'a> {
             oldest_ms: half(18),
             heard_seq: word(20),
             heard_age_us: word(24),
-            load: b[28],
+            late_ms: b[28],
         })
     }
 

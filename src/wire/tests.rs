@@ -83,7 +83,7 @@ fn beat() -> impl Strategy<Value = Beat> {
         utility: b.0,
         in_flight: b.1,
         oldest_ms: b.2,
-        load: b.3,
+        late_ms: b.3,
         heard_seq: b.4,
         heard_age_us: b.5,
     })
@@ -286,7 +286,7 @@ proptest! {
 
 #[test]
 fn a_beat_is_small_on_the_wire() {
-    let bytes = encoded(&Frame::Beat(Beat { seq: u32::MAX, load: 255, ..Beat::default() }));
+    let bytes = encoded(&Frame::Beat(Beat { seq: u32::MAX, late_ms: 255, ..Beat::default() }));
     assert_eq!(bytes.len(), BEAT_WIRE_LEN);
     assert!(bytes.len() <= 64, "rows H2 and T2");
     let answer = encoded(&Frame::Answer { nonce: u64::MAX, beat: Beat::default() });
@@ -304,7 +304,7 @@ fn the_bytes_of_a_beat_are_fixed() {
         utility: 0x0b0c_0d0e,
         in_flight: 0x0f10,
         oldest_ms: 0x1112,
-        load: 0x1b,
+        late_ms: 0x1b,
         heard_seq: 0x1314_1516,
         heard_age_us: 0x1718_191a,
     };

@@ -120,6 +120,33 @@ impl From<Late> for io::Error {
     }
 }
 
+/// The longest lateness of a loop, fading.
+#[derive(Clone, Copy, Debug, Default)]
+struct Noise {
+    late: Duration,
+    at: Stamp,
+}
+
+/// Half of it is forgotten after this: as long as a detector remembers.
+const NOISE_HALF_LIFE: Duration = Duration::from_secs(600);
+/// Less is every machine's; more is a stop, not noise.
+const NOISE_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(250);
+
+impl Noise {
+    fn faded(self, now: Stamp) -> Duration {
+        if self.late.is_zero() {
+            return Duration::ZERO;
+        }
+        let halves = now.since(self.at).as_secs_f64() / NOISE_HALF_LIFE.as_secs_f64();
+        self.late.mul_f64((-halves).exp2())
+    }
+
+    fn with(self, late: Duration, now: Stamp) -> Noise {
+        let news = NOISE_RANGE.contains(&late) && late > self.faded(now);
+        if news { Noise { late, at: now } } else { self }
+    }
+}
+
 /// One that sleeps.
 #[derive(Default)]
 struct Nap {
@@ -182,6 +209,7 @@ pub struct Worker {
     rng: Cell<u64>,
     /// The last time this worker's loop was late, and by how much.
     pub last_stall: Cell<(Stamp, Duration)>,
+    noise: Cell<Noise>,
 }
 
 impl Worker {
@@ -207,6 +235,7 @@ impl Worker {
             sender: Notify::new(),
             rng: Cell::new(seed | 1),
             last_stall: Cell::new((Stamp::ZERO, Duration::ZERO)),
+            noise: Cell::default(),
         }))
     }
 
@@ -364,9 +393,15 @@ impl Worker {
         }
     }
 
+    /// How late this loop was at most lately: what others should expect of its beats.
+    pub fn noise(&self, now: Stamp) -> Duration {
+        self.noise.get().faded(now)
+    }
+
     fn note_lateness(&self, due: Stamp, now: Stamp, sink: &dyn Sink) {
         let late = now.since(due);
         sink.lateness(late);
+        self.noise.set(self.noise.get().with(late, now));
         if late < STALL {
             return;
         }
@@ -440,6 +475,18 @@ mod tests {
             }
             assert_eq!(who.timers.get(), 2);
         });
+    }
+
+    #[test]
+    fn noise_is_the_longest_lateness_and_fades() {
+        let ms = Duration::from_millis;
+        let at = |s: u64| Stamp::from_millis(s * 1000);
+        let n = Noise::default().with(ms(20), at(10)).with(ms(8), at(11)).with(ms(1), at(12));
+        assert_eq!(n.faded(at(10)), ms(20), "less is no news");
+        assert!((n.faded(at(610)).as_secs_f64() - 0.010).abs() < 1e-4, "{:?}", n.faded(at(610)));
+        assert_eq!(n.with(ms(12), at(610)).faded(at(610)), ms(12), "more than what is left is news");
+        assert_eq!(n.with(Duration::from_secs(2), at(20)).faded(at(10)), ms(20), "a stop is no noise");
+        assert_eq!(Noise::default().with(ms(1), at(10)).faded(at(10)), Duration::ZERO);
     }
 
     #[test]

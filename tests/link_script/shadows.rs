@@ -91,6 +91,14 @@ fn shadows_count_what_they_would_have_said() {
     }
     outbound.wait_state(0, State::Active);
     assert_eq!(count(&outbound, "timeout", State::Suspect), 0.0, "30 s never passed");
+    for change in ["\"from\":\"suspect\",\"to\":\"failed\"", "\"from\":\"failed\",\"to\":\"active\""] {
+        let said = outbound.sidecar.get("/events?follow=0&shadows=1");
+        let by_huddm = |l: &&str| l.contains(change) && l.contains("\"detector\":\"huddm\"");
+        assert!(
+            said.lines().find(by_huddm).is_some_and(|l| l.contains("\"node\":\"far\"")),
+            "{change} in {said}"
+        );
+    }
 }
 
 #[test]

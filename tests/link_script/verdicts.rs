@@ -1,12 +1,13 @@
 //! A scripted acceptor against an outbound sidecar: what it is taken for.
 
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use sidebeat::clock;
 use sidebeat::verdict::{Cause, State, Vouch};
 use sidebeat::wire::{Backpressure, Beat, Frame, Maintenance};
 
-use crate::far::{Far, Outbound};
+use crate::far::{At, Far, Outbound};
 use crate::peer::Auto;
 use crate::support::rng::Rng;
 use crate::support::service::{HANG, connect, round_trip};
@@ -193,7 +194,7 @@ fn absurd_beats_change_nothing() {
             promise_ms: 1500,
             utility: u32::MAX,
             in_flight: u16::MAX,
-            load: 255,
+            late_ms: 255,
             ..Beat::default()
         },
     ];
@@ -240,4 +241,80 @@ fn a_cut_is_told_to_the_far_side() {
     assert_eq!(crate::near::read_all(&mut client).1, Some(std::io::ErrorKind::ConnectionReset));
     speak(&far);
     link.wait_reset(stream);
+}
+
+/// Its own upstream is gone: however long it does nothing, it is not the one to blame.
+#[test]
+fn a_starved_service_is_suspect_and_no_more() {
+    let far = Far::start(echoing());
+    let outbound = Outbound::to(&[&far]);
+    far.pilot.set(|a| (a.vouch, a.flags.starved) = (Vouch::Stuck, true));
+    outbound.change(0, State::Suspect, &[Cause::Starved]);
+    looks("starved", Duration::from_secs(2), || {});
+    assert!(!outbound.ever_failed(), "{:?}", outbound.events());
+    assert_eq!(outbound.endpoint(0)["facets"]["degraded"], "yes");
+    far.pilot.set(|a| a.flags.starved = false);
+    outbound.change(1, State::Failed, &[Cause::Stall]);
+}
+
+/// A port that leads each connection to the next of `fars`, as a virtual IP does.
+fn virtual_ip(fars: &[&Far]) -> SocketAddr {
+    let to: Vec<SocketAddr> = fars.iter().map(|f| f.addr).collect();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("listener");
+    let addr = listener.local_addr().expect("address");
+    std::thread::spawn(move || {
+        for (n, near) in listener.incoming().flatten().enumerate() {
+            let Ok(far) = TcpStream::connect(to[n % to.len()]) else { continue };
+            for (mut from, mut to) in [(near.try_clone(), far.try_clone()), (Ok(far), Ok(near))]
+                .map(|(a, b)| (a.expect("from"), b.expect("to")))
+            {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        }
+    });
+    addr
+}
+
+#[test]
+fn behind_a_virtual_ip_each_pod_has_its_own_health() {
+    let (a, b) = (Far::start(echoing()), Far::start(echoing()));
+    b.manner(|m| m.incarnation = 88);
+    let vip = virtual_ip(&[&a, &b]);
+    let outbound = Outbound::raw(&[At(vip, vip)], "link = \"required\"\ncut_after = \"off\"", "");
+    if std::thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
+        return crate::support::skip("one worker has one link");
+    }
+    // Each worker makes a link of its own once a connection comes to it: one link to each pod.
+    let mut clients = Vec::new();
+    eventually(HANG, "a link to each pod", || {
+        clients.push(connect(outbound.addr));
+        let links = [&a, &b].map(|f| f.live_links().len());
+        if links.contains(&0) { Err(format!("{links:?}")) } else { Ok(()) }
+    });
+    eventually(HANG, "both pods are known and well", || {
+        let e = outbound.endpoint(0);
+        if e["state"] == "active" && e["nodes"] == 2 { Ok(()) } else { Err(e.to_string()) }
+    });
+    for (dead, well) in [(&a, &b), (&b, &a)] {
+        well.pilot.set(|x| x.vouch = Vouch::Working);
+        outbound.wait_state(0, State::Active);
+        let before = outbound.events().len();
+        dead.pilot.set(|x| x.vouch = Vouch::Gone);
+        looks("one pod is dead", Duration::from_millis(300), || {});
+        let failed = outbound.events().iter().skip(before).any(|c| c.to == State::Failed);
+        assert!(!failed, "the other pod works: {:?}", outbound.events());
+        eventually(HANG, "new work reaches the pod that works", || {
+            let opens = |f: &Far| {
+                f.links().iter().map(|l| l.count(|x| matches!(x, Frame::Open { .. }))).sum::<usize>()
+            };
+            let n = opens(well);
+            round_trip(&mut connect(outbound.addr), &mut Rng::new(9)).map_err(|e| e.to_string())?;
+            if opens(well) > n { Ok(()) } else { Err("it went to the dead one".to_owned()) }
+        });
+        dead.pilot.set(|x| x.vouch = Vouch::Working);
+        looks("it recovers", Duration::from_millis(500), || {});
+    }
 }

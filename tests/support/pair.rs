@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -160,6 +161,8 @@ pub(crate) struct Sidecar {
     pub(crate) name: &'static str,
     pub(crate) admin: SocketAddr,
     process: Process,
+    file: PathBuf,
+    head: String,
     _port: Port,
 }
 
@@ -168,8 +171,8 @@ impl Sidecar {
     pub(crate) fn start(dir: &TempDir, name: &'static str, toml: &str) -> Sidecar {
         let port = Port::pick();
         let file = dir.join(&format!("{name}.toml"));
-        let text = format!("[node]\nid = \"{name}\"\n[admin]\nlisten = \"{}\"\n{toml}", port.addr());
-        std::fs::write(&file, text).expect("configuration file");
+        let head = format!("[node]\nid = \"{name}\"\n[admin]\nlisten = \"{}\"\n", port.addr());
+        std::fs::write(&file, format!("{head}{toml}")).expect("configuration file");
         let program = std::env::var("SIDEBEAT").unwrap_or_else(|_| env!("CARGO_BIN_EXE_sidebeat").to_owned());
         let mut run = command(&program, None);
         run.arg("run").arg("-c").arg(&file);
@@ -183,7 +186,18 @@ impl Sidecar {
                 other => Err(format!("{other:?}")),
             }
         });
-        Sidecar { name, admin: port.addr(), process, _port: port }
+        Sidecar { name, admin: port.addr(), process, file, head, _port: port }
+    }
+
+    /// Gives it another configuration behind its `[node]` and `[admin]`, and SIGHUP.
+    pub(crate) fn reload(&self, toml: &str) {
+        self.reload_whole(&format!("{}{toml}", self.head));
+    }
+
+    /// As [`Sidecar::reload`], the whole file.
+    pub(crate) fn reload_whole(&self, text: &str) {
+        std::fs::write(&self.file, text).expect("configuration file");
+        self.process.signal(rustix::process::Signal::HUP);
     }
 
     /// The process, for its descriptors, memory and signals.

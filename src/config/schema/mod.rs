@@ -114,6 +114,7 @@ pub const SECTIONS: &[Section] = &[
     process::DRAIN,
     judging::SERVICE,
     process::LIMITS,
+    process::TRACE,
     process::LOG,
 ];
 
@@ -133,5 +134,4 @@ pub const PLANNED: &[(&str, &str)] = &[
     ("outbound.fallback", "nothing falls back yet: remove the table"),
     ("outbound.discovery", "write the addresses in `endpoints`: remove the table"),
     ("probe", "the service is judged by passive evidence only: remove the table"),
-    ("trace", "traces are not recorded yet: remove the table"),
 ];

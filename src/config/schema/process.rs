@@ -122,6 +122,42 @@ pub(super) const LIMITS: Section = Section {
     ],
 };
 
+pub(super) const TRACE: Section = Section {
+    path: "trace",
+    list: false,
+    about: "Recording of what links told their judges, for `sidebeat replay`. No payload is recorded.",
+    keys: &[
+        key(
+            "path",
+            Kind::Text { max: 4096 },
+            Default::Unset("nothing is recorded"),
+            "\"/var/lib/sidebeat/trace\"",
+            "Directory of the files; it must exist and be writable. Two sidecars may share it under different node ids.",
+        ),
+        key(
+            "max_size",
+            Kind::Size { min: 256 * KIB, max: 16 * GIB },
+            Default::Value("\"16MiB\""),
+            "",
+            "Most bytes of one file; then the next one begins. Below 256KiB files would hold little but names.",
+        ),
+        key(
+            "files",
+            Kind::Int { min: 1, max: 1000 },
+            Default::Value("4"),
+            "",
+            "Files that are kept, the one being written and those of earlier runs included; the oldest go.",
+        ),
+        key(
+            "links",
+            Kind::Int { min: 1, max: 1000 },
+            Default::Value("200"),
+            "",
+            "Most links recorded at once; further ones are counted and not recorded.",
+        ),
+    ],
+};
+
 pub(super) const LOG: Section = Section {
     path: "log",
     list: false,

@@ -19,12 +19,17 @@ use crate::detector::{Detector, FAILED_BELOW, HEALED_FROM, LONG_STALL, Params, S
 use crate::stamp::Stamp;
 use crate::verdict::State;
 
+mod input;
 mod rules;
+
+pub use input::{End, Input, Said, Tap};
 
 /// Unread data, and a challenge that could not be written, hold FAILED back this long (plus two round trips).
 const HOLD: Duration = Duration::from_millis(250);
 /// Facts are looked up again this often while a gate holds.
 const RECHECK: Duration = Duration::from_millis(5);
+/// More than this is no noise but an outage.
+const NOISE_MAX: Duration = Duration::from_millis(250);
 /// A beat that explains a silence comes at most this long after the silence ended.
 const EXPLAIN_WITHIN: Duration = Duration::from_millis(100);
 /// So many explained stalls within `HABIT_WITHIN` are the habit of a throttled peer, and habits are learned.
@@ -49,7 +54,7 @@ struct Failure {
 
 /// The judge of one link. Feed it what is heard and written, call [`LinkJudge::poll`] until it is `None`, sleep until
 /// [`LinkJudge::next_due`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LinkJudge {
     hearing: Box<dyn Detector>,
     heard: BeingHeard,
@@ -75,6 +80,7 @@ pub struct LinkJudge {
     stall_told: Stamp,
     mistakes: u64,
     outages_healed: u64,
+    tap: input::TapSlot,
 }
 
 impl LinkJudge {
@@ -107,6 +113,7 @@ impl LinkJudge {
             stall_told: Stamp::ZERO,
             mistakes: 0,
             outages_healed: 0,
+            tap: input::TapSlot::default(),
         }
     }
 
@@ -114,16 +121,19 @@ impl LinkJudge {
 
     /// Any byte of this link was read.
     pub fn heard(&mut self, at: Stamp) {
+        self.tap.note(Input::Heard { at });
         self.arrived(at, None);
     }
 
     /// A beat, an answer or a maintenance frame was read, with its promise.
     pub fn promised(&mut self, at: Stamp, promise: Duration) {
+        self.tap.note(Input::Promised { at, promise });
         self.arrived(at, Some(promise));
     }
 
     /// The peer's beat says that it last heard us `heard_age` before it sent this beat.
     pub fn peer_view(&mut self, at: Stamp, heard_age: Duration) {
+        self.tap.note(Input::PeerView { at, age: heard_age });
         if at == self.stall_told {
             return;
         }
@@ -135,11 +145,13 @@ impl LinkJudge {
 
     /// We wrote a frame with that promise: the peer should hear us again within it.
     pub fn we_promised(&mut self, at: Stamp, promise: Duration) {
+        self.tap.note(Input::Wrote { at, promise });
         self.heard.wrote(at, promise);
     }
 
     /// A round trip was measured at `at`: challenge to answer, or the echo in a beat.
     pub fn rtt_sample_at(&mut self, at: Stamp, rtt: Duration) {
+        self.tap.note(Input::Rtt { at, rtt });
         let least = self.rtt.sample(at, rtt);
         self.hearing.set_rtt(least);
         self.heard.set_rtt(least);
@@ -155,11 +167,13 @@ impl LinkJudge {
 
     /// A challenge of ours was written to the socket.
     pub fn challenge_sent(&mut self, now: Stamp) {
+        self.tap.note(Input::ChallengeSent { at: now });
         self.ask.sent(now);
     }
 
     /// The answer to our challenge was read: both directions live.
     pub fn challenge_answered(&mut self, at: Stamp) {
+        self.tap.note(Input::Answered { at });
         self.arrived(at, None);
         if let Some(late) = self.heard.answered(at) {
             self.silence_ended(at, late, false);
@@ -168,6 +182,7 @@ impl LinkJudge {
 
     /// A backpressure frame was read; `active` is false in the last one.
     pub fn backpressure(&mut self, at: Stamp, active: bool, promise: Duration) {
+        self.tap.note(Input::Backpressure { at, active, promise });
         if active {
             self.arrived(at, None);
             self.hearing.hold(at, at + promise);
@@ -181,6 +196,7 @@ impl LinkJudge {
 
     /// The peer's beat says that its own loop had stalled: explains the silence that just ended, here and there.
     pub fn peer_stalled(&mut self, at: Stamp) {
+        self.tap.note(Input::PeerStalled { at });
         self.heard.forgive();
         self.stall_told = at;
         let Some(ended) = self.ended.filter(|e| at.since(e.at) <= EXPLAIN_WITHIN) else { return };
@@ -203,9 +219,29 @@ impl LinkJudge {
         }
     }
 
+    /// Another link to the same node has learned this lateness.
+    pub fn inherit(&mut self, now: Stamp, peak: Duration) {
+        self.hearing.inherit(now, peak);
+        if let Some(shadows) = &mut self.shadows {
+            shadows.inherit(now, peak);
+        }
+    }
+
+    /// The peer's loop and ours were late by this much at most lately, by their own measure: FAILED waits for it. A
+    /// peer that lies delays its own verdict by a quarter of a second at most.
+    pub fn set_noise(&mut self, noise: Duration) {
+        let noise = noise.min(NOISE_MAX);
+        self.hearing.set_noise(noise);
+        self.heard.law_mut().set_noise(noise);
+        if let Some(shadows) = &mut self.shadows {
+            shadows.set_noise(noise);
+        }
+    }
+
     /// Our own loop slept from `from` to `to`: silence inside it is ours. Call it before feeding what was read after
     /// the wake-up.
     pub fn own_stall(&mut self, from: Stamp, to: Stamp) {
+        self.tap.note(Input::OwnStall { from, to });
         if to <= from {
             return;
         }
@@ -230,6 +266,7 @@ impl LinkJudge {
     /// Asks the peer each 5 ms, at most 8 times: for a fresh link to an endpoint that is not ACTIVE, whose healing
     /// must not wait for idle beats.
     pub fn probe(&mut self, now: Stamp) {
+        self.tap.note(Input::Probe { at: now });
         self.ask.start_round(now);
     }
 
@@ -259,6 +296,14 @@ impl LinkJudge {
     /// Judges at `now`, the time taken before the last empty poll of the socket. Call until `None`. `facts` is asked
     /// only when FAILED is about to be declared.
     pub fn poll(&mut self, now: Stamp, facts: &mut dyn FnMut() -> Facts) -> Option<Output> {
+        let mut asked = None;
+        let output = self.judge(now, &mut || *asked.insert(facts()));
+        let said = output.as_ref().map(Said::from);
+        self.tap.note(Input::Polled { at: now, facts: asked, said });
+        output
+    }
+
+    fn judge(&mut self, now: Stamp, facts: &mut dyn FnMut() -> Facts) -> Option<Output> {
         if let Some(shadows) = &mut self.shadows {
             shadows.judge(now);
         }

@@ -1,5 +1,6 @@
 //! Pure: no IO, no clock. The link's half of an endpoint: its links, its fresh dials, and plain mode.
 
+mod alone;
 mod dials;
 
 use std::time::Duration;
@@ -81,6 +82,10 @@ pub struct LinkSide {
     resets: u32,
     timeouts: u32,
     heard: Stamp,
+    /// Too much is silent at once: the fault is ours.
+    isolated: bool,
+    /// FAILED by silence waits until then, for that reason.
+    waits_until: Option<Stamp>,
 }
 
 impl LinkSide {
@@ -112,6 +117,8 @@ impl LinkSide {
             resets: 0,
             timeouts: 0,
             heard: Stamp::ZERO,
+            isolated: false,
+            waits_until: None,
         }
     }
 
@@ -185,7 +192,7 @@ impl LinkSide {
                     } else {
                         silent_cause(evidence)
                     };
-                    self.set(now, State::Failed, cause, false);
+                    self.fail_by_silence(now, cause);
                 }
             }
             Output::LinkOnly(evidence) => self.mark(index, State::Failed, evidence),
@@ -237,7 +244,7 @@ impl LinkSide {
             LinkLost::TimedOut if self.state != State::Failed => {
                 self.doubt_from = self.heard;
                 self.silence = now.since(self.heard);
-                self.set(now, State::Failed, self.cause_or_silent(), false);
+                self.fail_by_silence(now, self.cause_or_silent());
             }
             LinkLost::Cut => {}
             _ if self.state == State::Active => {
@@ -266,24 +273,20 @@ impl LinkSide {
     pub fn settle(&mut self, now: Stamp) {
         if now >= self.due() {
             self.silence = now.since(self.doubt_from);
-            self.set(now, State::Failed, self.cause_or_silent(), false);
+            self.fail_by_silence(now, self.cause_or_silent());
         }
     }
 
     /// When [`LinkSide::settle`] may change something by itself.
     pub fn due(&self) -> Stamp {
+        if let Some(until) = self.waits_until {
+            return until;
+        }
         match self.lost {
             Some((since, _)) if self.negative && self.framed_wanted() && self.state != State::Failed => {
                 since + PATIENCE
             }
             _ => Stamp::NEVER,
-        }
-    }
-
-    /// Only silence beyond all endpoints explains this: we are the ones cut off.
-    pub fn self_isolated(&mut self) {
-        if self.state != State::Active && !self.proof {
-            self.cause = Cause::SelfIsolated;
         }
     }
 }
@@ -435,6 +438,7 @@ impl LinkSide {
         if state == State::Failed && self.state != State::Failed {
             (self.ended, self.explained) = (None, false);
         }
+        self.waits_until = None;
         (self.state, self.cause, self.proof) = (state, cause, proof);
     }
 

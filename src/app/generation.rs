@@ -1,0 +1,173 @@
+//! One configuration at work: its listeners, its workers, and what they share. A reload starts the next one beside it and
+//! lets the old one serve what is open to its end.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::RunError;
+use super::data::{self, Command, Listeners, WorkerSeed};
+use super::params::Shared;
+use crate::admin::events::EventLog;
+use crate::clock;
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::stamp::Stamp;
+use crate::trace;
+
+/// What outlives a reload.
+pub(super) struct Process {
+    /// Incarnation, and seed of the workers' random numbers.
+    pub(super) seed: u64,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) events: Arc<EventLog>,
+}
+
+/// See the module.
+pub(super) struct Generation {
+    pub(super) config: Config,
+    pub(super) shared: Arc<Shared>,
+    listeners: Listeners,
+    posts: Vec<UnboundedSender<Command>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    tracer: Mutex<Option<trace::Tracer>>,
+}
+
+impl Generation {
+    /// Takes over the listeners that `before` has already, binds the others, starts the workers.
+    ///
+    /// # Errors
+    /// A listener cannot be bound, or no threads are to be had: nothing is left running.
+    pub(super) fn start(
+        config: Config,
+        process: &Process,
+        before: Option<&Generation>,
+    ) -> Result<Arc<Generation>, RunError> {
+        let listeners = Listeners::bind(&config, before.map(|b| &b.listeners))?;
+        let shared = Shared::build(&config, process.seed, &process.metrics, &process.events);
+        shared.note_addresses(listeners.addresses(&config));
+        if let Some(before) = before {
+            let frozen = before.shared.common.frozen_until.load(Relaxed);
+            shared.common.frozen_until.store(frozen, Relaxed);
+        }
+        let (tracer, recorders) = start_trace(&config, process.seed, &process.metrics)?;
+        let (posts, threads) = start_workers(&config, process.seed, &listeners, &shared, recorders)?;
+        let (threads, tracer) = (Mutex::new(threads), Mutex::new(tracer));
+        Ok(Arc::new(Generation { config, shared, listeners, posts, threads, tracer }))
+    }
+
+    pub(super) fn tell_all(&self, make: impl Fn() -> Command) {
+        for p in &self.posts {
+            // A worker that is gone needs no orders.
+            drop(p.send(make()));
+        }
+    }
+
+    pub(super) fn workers(&self) -> usize {
+        self.posts.len()
+    }
+
+    /// All workers are at work.
+    pub(super) fn started(&self) -> bool {
+        self.shared.started.load(Relaxed) == self.posts.len()
+    }
+
+    /// No worker has ended.
+    pub(super) fn live(&self) -> bool {
+        self.posts.iter().all(|p| !p.is_closed())
+    }
+
+    /// Readiness off, GOAWAY to all observers; what is open goes on.
+    pub(super) fn drain(&self) {
+        self.shared.common.draining.store(true, Relaxed);
+        self.tell_all(|| Command::Drain(self.config.drain_deadline));
+    }
+
+    /// Another generation takes what is new: it accepts no more, says GOAWAY and judges in silence.
+    pub(super) fn retire(&self) {
+        self.tell_all(|| Command::Retire);
+        self.drain();
+    }
+
+    /// Application connections that this generation still serves, both ways.
+    pub(super) fn open(&self) -> usize {
+        let inbound: usize = self.shared.inbounds.iter().map(|i| i.stats.open_conns()).sum();
+        self.shared.connections.used() + inbound
+    }
+
+    /// Ends the workers and waits for them.
+    ///
+    /// # Errors
+    /// One of them had panicked.
+    pub(super) fn stop(&self) -> Result<(), RunError> {
+        self.tell_all(|| Command::Stop);
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let ended: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
+        // The workers' last records are on their way.
+        let tracer = self.tracer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        tracer.into_iter().for_each(trace::Tracer::join);
+        if ended.iter().all(Result::is_ok) { Ok(()) } else { Err(RunError::Worker) }
+    }
+}
+
+/// The recorder, if one is configured, and what each worker needs of it.
+fn start_trace(
+    config: &Config,
+    incarnation: u64,
+    metrics: &Arc<Metrics>,
+) -> Result<(Option<trace::Tracer>, Vec<Option<trace::Seed>>), RunError> {
+    let (t, workers) = (&config.trace, config.node.workers);
+    let Some(path) = t.path.clone() else { return Ok((None, (0..workers).map(|_| None).collect())) };
+    let conf = trace::Conf { path, max_size: t.max_size, files: t.files, links: t.links };
+    let (tracer, seeds) = trace::start(&conf, &config.node.id, incarnation, workers, metrics)?;
+    Ok((Some(tracer), seeds.into_iter().map(Some).collect()))
+}
+
+type Started = (Vec<UnboundedSender<Command>>, Vec<JoinHandle<()>>);
+
+fn start_workers(
+    config: &Config,
+    seed: u64,
+    listeners: &Listeners,
+    shared: &Arc<Shared>,
+    recorders: Vec<Option<trace::Seed>>,
+) -> Result<Started, RunError> {
+    let n = config.node.workers;
+    let (posts, boxes): (Vec<_>, Vec<_>) = (0..n).map(|_| tokio::sync::mpsc::unbounded_channel()).unzip();
+    let mut threads = Vec::new();
+    for ((index, mail), recorder) in boxes.into_iter().enumerate().zip(recorders) {
+        let worker = WorkerSeed {
+            index,
+            seed: seed.rotate_left(index as u32) ^ 0x9e37_79b9_7f4a_7c15,
+            listeners: listeners.for_worker()?,
+            shared: shared.clone(),
+            posts: posts.clone(),
+            mail,
+            recorder,
+        };
+        let name = format!("sb-worker-{index}");
+        threads.push(std::thread::Builder::new().name(name).spawn(move || data::run(worker))?);
+    }
+    Ok((posts, threads))
+}
+
+/// A generation that serves what is left of it, until then at most.
+pub(super) struct Retired {
+    pub(super) generation: Arc<Generation>,
+    until: Stamp,
+}
+
+impl Retired {
+    pub(super) fn new(generation: Arc<Generation>) -> Retired {
+        generation.retire();
+        let until = clock::now() + generation.config.drain_deadline;
+        Retired { generation, until }
+    }
+
+    /// Nothing is left, or its time is up.
+    pub(super) fn is_over(&self) -> bool {
+        self.generation.open() == 0 || clock::now() >= self.until
+    }
+}

@@ -1,0 +1,200 @@
+//! Pure: no IO, no clock. What `sidebeat bench` accepts.
+
+use std::time::Duration;
+
+use crate::demo::args::{Args as DemoArgs, Faults, Gap, parse_faults, parse_hold, parse_setting};
+use crate::demo::faults::Kind;
+
+const FAULTS_HELP: &str = "\
+Examples:
+  sidebeat bench faults                                                  the whole matrix, about an hour
+  sidebeat bench faults --faults cut,hang --traffic steady --repeat 10   a part of it
+  sidebeat bench faults --set beat.active=10ms --set promise.tau_min=4ms the aggressive profile
+  sidebeat bench faults --faults kill,hang,cut --traffic steady --hold 5s
+                                            long enough for the source's heartbeat (1 s, given up after 3 s)
+
+Each fault is injected at a random moment. Times are from the fault's instant to the transition on CLOCK_MONOTONIC. The
+baselines are shadows of the same run: they hear the same frames and never act.
+Exit codes: 0 every fault met its expectation, 1 not.";
+
+/// Arguments of `sidebeat bench`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// What to measure.
+    #[command(subcommand)]
+    pub what: What,
+}
+
+/// The benches.
+#[derive(clap::Subcommand, Clone, Debug)]
+pub enum What {
+    /// Real processes, real faults: how soon each detector knows, and how often it is wrong.
+    #[command(after_help = FAULTS_HELP)]
+    Faults(FaultArgs),
+}
+
+/// Arguments of `sidebeat bench faults`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct FaultArgs {
+    /// Faults, in this order (see `sidebeat demo --help`). Default: all that say something of detection.
+    #[arg(long, value_name = "LIST", value_parser = parse_faults)]
+    pub faults: Option<Faults>,
+    /// Traffic: steady (5 to 20 ms between two requests of each service), bursty, idle.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "steady,bursty,idle")]
+    pub traffic: Vec<Traffic>,
+    /// How often each fault is injected under each traffic.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub repeat: u32,
+    /// Baselines that run as shadows.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "timeout,p95,phi,chen,huddm")]
+    pub detector: Vec<String>,
+    /// A setting of the client's sidecar: a key under `[detector]` ("promise.tau_min=4ms"), or `beat.active` of all
+    /// sidecars; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
+    pub set: Vec<(String, String)>,
+    /// How long each fault is held. Below 500ms it teaches the detector to wait.
+    #[arg(long, value_name = "DURATION", default_value = "1.2s", value_parser = parse_hold)]
+    pub hold: Duration,
+    /// Hide each service's process from its sidecar.
+    #[arg(long)]
+    pub no_pid: bool,
+    /// Threads that burn CPU time beside the whole scene.
+    #[arg(long, value_name = "THREADS", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub burn: u16,
+    /// Seed of the random moments.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// One JSON report on stdout, progress on stderr.
+    #[arg(long)]
+    pub json: bool,
+    /// Set by the bench itself when it has moved into its namespaces.
+    #[arg(long, hide = true)]
+    pub inside: bool,
+}
+
+/// How requests come.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// Gaps of 5 to 20 ms.
+    Steady,
+    /// Bursts and silences.
+    Bursty,
+    /// One request a second in all.
+    Idle,
+}
+
+impl Traffic {
+    /// Name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Traffic::Steady => "steady",
+            Traffic::Bursty => "bursty",
+            Traffic::Idle => "idle",
+        }
+    }
+}
+
+/// What the matrix consists of if nothing else is asked for.
+pub const DEFAULT: [Kind; 12] = [
+    Kind::Kill,
+    Kind::Hang,
+    Kind::Deadlock,
+    Kind::Spin,
+    Kind::Pause,
+    Kind::Notice,
+    Kind::HangSidecar,
+    Kind::HangObserver,
+    Kind::Cut,
+    Kind::CutIn,
+    Kind::CutOut,
+    Kind::Saturate,
+];
+
+/// Services of the scene: a neighbour of the one at fault shows mistakes.
+const SERVICES: u8 = 3;
+
+impl FaultArgs {
+    /// The faults, each once.
+    pub fn kinds(&self) -> Vec<Kind> {
+        self.faults.as_ref().map_or_else(|| DEFAULT.to_vec(), |f| f.0.clone())
+    }
+
+    /// The scene under `traffic`.
+    pub fn scene(&self, traffic: Traffic) -> Result<DemoArgs, String> {
+        let mut args = DemoArgs {
+            faults: Some(Faults(self.kinds())),
+            repeat: self.repeat,
+            hold: self.hold,
+            services: SERVICES,
+            burn: self.burn,
+            no_pid: self.no_pid,
+            seed: self.seed,
+            inside: self.inside,
+            shadows: self.detector.clone(),
+            ..DemoArgs::default()
+        };
+        match traffic {
+            // The balancer gives each service its share.
+            Traffic::Steady => {
+                let each = |ms: u64| Duration::from_micros(ms * 1000 / u64::from(SERVICES));
+                args.gap = Some(Gap { min: each(5), max: each(20) });
+            }
+            Traffic::Bursty => args.bursts = true,
+            Traffic::Idle => args.rate = 1,
+        }
+        for (key, value) in &self.set {
+            match key.strip_prefix("beat.") {
+                Some("active") => {
+                    let beat = humantime::parse_duration(value).map_err(|e| format!("beat.active: {e}"))?;
+                    args.beat_active = Some(beat);
+                }
+                Some(_) => return Err(format!("--set {key}: of [beat] only beat.active can be set")),
+                None => args.detector.push((key.clone(), value.clone())),
+            }
+        }
+        Ok(args)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(list: &[&str]) -> Result<FaultArgs, clap::Error> {
+        Cli::try_parse_from([&["bench", "faults"], list].concat()).map(|c| {
+            let What::Faults(args) = c.args.what;
+            args
+        })
+    }
+
+    #[test]
+    fn each_service_gets_a_request_each_5_to_20_ms() {
+        let args = parse(&[]).unwrap();
+        assert_eq!(args.traffic, [Traffic::Steady, Traffic::Bursty, Traffic::Idle]);
+        let gap = args.scene(Traffic::Steady).unwrap().gap.unwrap();
+        let whole = gap.min * u32::from(SERVICES);
+        assert!(whole > Duration::from_micros(4990) && whole <= Duration::from_millis(5));
+        assert!(args.scene(Traffic::Bursty).unwrap().bursts);
+        assert_eq!(args.scene(Traffic::Idle).unwrap().rate, 1);
+    }
+
+    #[test]
+    fn settings_go_where_they_belong() {
+        let args = parse(&["--set", "beat.active=10ms", "--set", "promise.tau_min=4ms"]).unwrap();
+        let scene = args.scene(Traffic::Steady).unwrap();
+        assert_eq!(scene.beat_active, Some(Duration::from_millis(10)));
+        assert_eq!(scene.detector, [("promise.tau_min".to_owned(), "4ms".to_owned())]);
+        let wrong = parse(&["--set", "beat.duty=3"]).unwrap();
+        assert!(wrong.scene(Traffic::Steady).unwrap_err().contains("beat.active"));
+        for bad in [&["--traffic", "mad"][..], &["--repeat", "0"], &["--faults", "x"], &["--hold", "0s"]] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+    }
+}

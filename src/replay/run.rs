@@ -1,0 +1,131 @@
+//! The command: files in, report out.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::args::Args;
+use super::report::{Report, Source};
+use super::rows::{Row, plan};
+use super::score::{Score, Scoring};
+use super::survey::{self, Cut, Survey, Surveyor};
+use super::tracks::Tracks;
+use crate::sim::rng::Rng;
+use crate::trace::reader::{self, Damaged, ReadError, TraceFile};
+
+/// Damaged parts that are named; the rest is counted.
+const DAMAGE_SHOWN: usize = 10;
+
+/// Replays; gives what goes to stdout.
+///
+/// # Errors
+/// A trace cannot be read, or a file cannot be written: which one, and why.
+pub fn run(args: &Args) -> Result<String, String> {
+    let report = replay(args).map_err(|e| e.to_string())?;
+    if let Some(file) = &args.csv {
+        write(file, &report.csv())?;
+    }
+    if let Some(file) = &args.svg {
+        write(file, &report.plot().svg())?;
+    }
+    if args.json {
+        return Ok(report.json());
+    }
+    let mut text = report.text();
+    if args.sweep.is_some() {
+        text.push('\n');
+        text.push_str(&report.plot().text(72, 18));
+    }
+    Ok(text)
+}
+
+fn write(file: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(file, text).map_err(|e| format!("cannot write {}: {e}", file.display()))
+}
+
+/// The whole comparison.
+///
+/// # Errors
+/// A trace cannot be read.
+pub fn replay(args: &Args) -> Result<Report, ReadError> {
+    let files = reader::open(&args.traces)?;
+    let (mut surveyor, mut tracks) = (Surveyor::new(), Tracks::new());
+    let damaged = reader::walk(&files, &mut |step| tracks.step(&step, &mut |seen| surveyor.see(&seen)))?;
+    tracks.finish(&mut |seen| surveyor.see(&seen));
+    let survey = surveyor.finish();
+    let mut rng = Rng::new(args.seed);
+    let count = args.cuts as usize;
+    let cuts = survey::cuts(&survey, count, &mut || rng.unit());
+    let rows = plan(&args.detector, &args.set, args.sweep.as_ref());
+    let scores = score(&files, &survey, &rows, &cuts, count)?;
+    Ok(Report {
+        source: source(&files, &damaged, &tracks),
+        survey,
+        rows: rows.into_iter().zip(scores).collect(),
+        cuts: count,
+    })
+}
+
+/// Rows are independent: each thread reads the files for its share of them.
+fn score(
+    files: &[TraceFile],
+    survey: &Survey,
+    rows: &[Row],
+    cuts: &[Vec<Cut>],
+    count: usize,
+) -> Result<Vec<Score>, ReadError> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = rows.len().div_ceil(threads).max(1);
+    std::thread::scope(|scope| {
+        let shares: Vec<_> = rows
+            .chunks(share)
+            .map(|rows| scope.spawn(move || score_share(files, survey, rows, cuts, count)))
+            .collect();
+        let mut all = Vec::new();
+        for share in shares {
+            match share.join() {
+                Ok(scores) => all.extend(scores?),
+                Err(defect) => std::panic::resume_unwind(defect),
+            }
+        }
+        Ok(all)
+    })
+}
+
+fn score_share(
+    files: &[TraceFile],
+    survey: &Survey,
+    rows: &[Row],
+    cuts: &[Vec<Cut>],
+    count: usize,
+) -> Result<Vec<Score>, ReadError> {
+    let mut scoring = Scoring::new(rows, survey, cuts, count);
+    let mut tracks = Tracks::new();
+    reader::walk(files, &mut |step| tracks.step(&step, &mut |seen| scoring.see(&seen)))?;
+    tracks.finish(&mut |seen| scoring.see(&seen));
+    Ok(scoring.scores)
+}
+
+fn source(files: &[TraceFile], damaged: &[Damaged], tracks: &Tracks) -> Source {
+    let nodes: BTreeSet<_> = files.iter().map(|f| f.header.node.clone()).collect();
+    let words = |d: &Damaged| {
+        format!(
+            "{}: {} bytes from offset {}: {}",
+            d.path.display(),
+            d.damage.len,
+            d.damage.offset,
+            d.damage.what
+        )
+    };
+    let mut damage: Vec<_> = damaged.iter().take(DAMAGE_SHOWN).map(words).collect();
+    if damaged.len() > DAMAGE_SHOWN {
+        damage.push(format!("and {} more", damaged.len() - DAMAGE_SHOWN));
+    }
+    Source {
+        files: files.len(),
+        nodes: nodes.into_iter().collect(),
+        damage,
+        holes: tracks.holes,
+        lost: tracks.lost,
+        unknown: tracks.unknown,
+    }
+}

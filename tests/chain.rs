@@ -1,0 +1,207 @@
+//! A chain of three: A's sidecar watches B, whose service asks C for each answer. Whatever happens to C, B is never FAILED
+//! for A: it is `starved` (row H4). `SIDEBEAT_BIG=1` injects 51 faults, by default 3.
+
+mod support;
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use sidebeat::clock;
+use support::child::{Process, command};
+use support::pair::Sidecar;
+use support::rng::Rng;
+use support::{Port, TempDir, eventually, sized};
+
+/// Longer than `stall_patience`: without the excuse B would be FAILED.
+const HOLD: Duration = Duration::from_millis(1600);
+
+struct Chain {
+    a: Sidecar,
+    b: Sidecar,
+    c: Sidecar,
+    service_b: Process,
+    service_c: Process,
+    at_c: SocketAddr,
+    entry: SocketAddr,
+    dir: TempDir,
+    _ports: Vec<Port>,
+}
+
+fn service(dir: &TempDir, name: &str, at: SocketAddr, through: Option<SocketAddr>) -> Process {
+    let mut run = command(env!("CARGO_BIN_EXE_sidebeat"), None);
+    run.args(["demo-service", "--name", name, "--listen", &at.to_string()]);
+    if let Some(to) = through {
+        run.args(["--through", &to.to_string()]);
+    }
+    let mut process = Process::start(&mut run, &dir.join(&format!("{name}-service.log")));
+    process.wait_port(at);
+    process
+}
+
+impl Chain {
+    fn start() -> Chain {
+        let dir = TempDir::new();
+        let ports: Vec<Port> = (0..6).map(|_| Port::pick()).collect();
+        let at: Vec<SocketAddr> = ports.iter().map(Port::addr).collect();
+        let [service_b, service_c, link_b, link_c, b_to_c, entry] = at[..] else { panic!("six ports") };
+        let inbound = |name: &str, link: SocketAddr, service: SocketAddr| {
+            format!("[[inbound]]\nname = \"{name}\"\nlink_listen = \"{link}\"\nservice = \"{service}\"\n")
+        };
+        let outbound = |name: &str, listen: SocketAddr, service: SocketAddr, link: SocketAddr| {
+            format!(
+                "[[outbound]]\nname = \"{name}\"\nlisten = \"{listen}\"\nlink = \"required\"\n\
+                 endpoints = [{{ address = \"{service}\", link_port = {} }}]\n",
+                link.port()
+            )
+        };
+        let process_c = self::service(&dir, "c", service_c, None);
+        let c = Sidecar::start(&dir, "c", &inbound("c", link_c, service_c));
+        let toml = inbound("b", link_b, service_b) + &outbound("c", b_to_c, service_c, link_c);
+        let b = Sidecar::start(&dir, "b", &toml);
+        let process_b = self::service(&dir, "b", service_b, Some(b_to_c));
+        let a = Sidecar::start(&dir, "a", &outbound("b", entry, service_b, link_b));
+        let chain = Chain {
+            a,
+            b,
+            c,
+            service_b: process_b,
+            service_c: process_c,
+            at_c: service_c,
+            entry,
+            dir,
+            _ports: ports,
+        };
+        chain.wait_active(&chain.a);
+        chain.wait_active(&chain.b);
+        chain
+    }
+
+    fn wait_active(&self, sidecar: &Sidecar) {
+        eventually(
+            Duration::from_secs(20),
+            &format!("{}'s upstream is ACTIVE over a link", sidecar.name),
+            || {
+                let framed =
+                    sidecar.metric("sidebeat_upstream_link_mode", &[("mode", "framed")]) == Some(1.0);
+                let active = sidecar.metric("sidebeat_upstream_state", &[("state", "active")]) == Some(1.0);
+                if framed && active { Ok(()) } else { Err(sidecar.status()) }
+            },
+        );
+    }
+
+    fn fault(&mut self, kind: usize) {
+        match kind % 3 {
+            0 => {
+                self.service_c.signal(Signal::STOP);
+                wait(HOLD);
+                self.service_c.signal(Signal::CONT);
+            }
+            1 => {
+                self.c.process().signal(Signal::STOP);
+                wait(HOLD);
+                self.c.process().signal(Signal::CONT);
+            }
+            _ => {
+                self.service_c.kill();
+                wait(HOLD);
+                self.service_c = service(&self.dir, "c", self.at_c, None);
+            }
+        }
+    }
+}
+
+/// The length of a fault.
+#[expect(clippy::disallowed_methods, reason = "a fault lasts as long as it lasts")]
+fn wait(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// Clients with keep-alive, each with 5 to 20 ms between two requests; errors are the chain's, not the test's.
+struct Load {
+    stop: Arc<AtomicBool>,
+    answers: Arc<AtomicU64>,
+    clients: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(to: SocketAddr, clients: u64) -> Load {
+        let (stop, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let client = |seed: u64| {
+            let (stop, answers) = (stop.clone(), answers.clone());
+            std::thread::spawn(move || {
+                let mut rng = Rng::new(seed + 1);
+                while !stop.load(Relaxed) {
+                    let _ = ask_until_it_fails(to, &stop, &answers, &mut rng);
+                    wait(Duration::from_millis(5));
+                }
+            })
+        };
+        let clients = (0..clients).map(client).collect();
+        Load { stop, answers, clients }
+    }
+
+    fn finish(self) {
+        self.stop.store(true, Relaxed);
+        self.clients.into_iter().for_each(|c| c.join().expect("a client"));
+    }
+}
+
+fn ask_until_it_fails(
+    to: SocketAddr,
+    stop: &AtomicBool,
+    answers: &AtomicU64,
+    rng: &mut Rng,
+) -> std::io::Result<()> {
+    let mut io = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
+    io.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut buf = [0; 1024];
+    while !stop.load(Relaxed) {
+        io.write_all(b"GET / HTTP/1.1\r\nhost: b\r\n\r\n")?;
+        if io.read(&mut buf)? == 0 {
+            return Ok(());
+        }
+        answers.fetch_add(1, Relaxed);
+        wait(Duration::from_micros(5_000 + rng.below(15_000) as u64));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_fault_of_c_never_makes_b_failed_for_a() {
+    let mut chain = Chain::start();
+    let load = Load::start(chain.entry, 4);
+    let flowing = |before: u64| {
+        eventually(Duration::from_secs(20), "answers come through the whole chain", || {
+            let now = load.answers.load(Relaxed);
+            if now > before + 20 { Ok(()) } else { Err(format!("{now} answers, {before} before")) }
+        });
+    };
+    flowing(0);
+    let (faults, begin) = (sized(3, 51), clock::now());
+    for n in 0..faults {
+        let before = load.answers.load(Relaxed);
+        chain.fault(n);
+        chain.wait_active(&chain.b);
+        flowing(before);
+        chain.wait_active(&chain.a);
+    }
+    let seen_by_a = chain.a.events();
+    let failed: Vec<_> = seen_by_a.iter().filter(|e| e.contains("\"to\":\"failed\"")).collect();
+    let starved = seen_by_a.iter().filter(|e| e.contains("\"cause\":\"starved\"")).count();
+    let of_c = chain.b.events().iter().filter(|e| e.contains("\"to\":\"failed\"")).count();
+    println!(
+        "{faults} faults of C in {:.0} s: B saw C FAILED {of_c} times, A saw B starved {starved} times, FAILED {} times",
+        clock::now().since(begin).as_secs_f64(),
+        failed.len()
+    );
+    assert!(failed.is_empty(), "A blames B: {failed:#?}");
+    assert!(of_c >= faults, "B saw C FAILED {of_c} times of {faults}");
+    assert!(starved > 0, "A never said why B was slow: {seen_by_a:#?}");
+    load.finish();
+    assert!(chain.service_b.ended().is_none());
+}

@@ -1,0 +1,149 @@
+//! SIGHUP: another configuration while traffic flows. What is open goes on as it was, what is new goes the new way, nobody
+//! is turned away, and a wrong file changes nothing.
+
+mod support;
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use support::pair::Sidecar;
+use support::{Port, TempDir, eventually};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A service that says its one-byte name once, and then sends back what it gets.
+fn named(name: u8) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("listener");
+    let addr = listener.local_addr().expect("address");
+    std::thread::spawn(move || {
+        for mut io in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut buf = [0; 1024];
+                let _ = io.write_all(&[name]);
+                while let Ok(n @ 1..) = io.read(&mut buf) {
+                    if io.write_all(&buf[..n]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    addr
+}
+
+/// A connection, and the name of the service it came to.
+fn connect(to: SocketAddr) -> std::io::Result<(TcpStream, u8)> {
+    let mut io = TcpStream::connect(to)?;
+    io.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let mut name = [0];
+    io.read_exact(&mut name)?;
+    Ok((io, name[0]))
+}
+
+fn echoes(io: &mut TcpStream) {
+    io.write_all(b"still here").expect("write");
+    let mut buf = [0; 10];
+    io.read_exact(&mut buf).expect("an answer");
+    assert_eq!(&buf, b"still here");
+}
+
+/// Waits until new connections come to that service; none may fail meanwhile.
+fn comes_to(to: SocketAddr, name: u8) {
+    eventually(SOON, "new connections go the new way", || {
+        let (mut io, came) = connect(to).expect("nobody is turned away");
+        echoes(&mut io);
+        if came == name { Ok(()) } else { Err(format!("{} as before", char::from(came))) }
+    });
+}
+
+fn outbound(listen: SocketAddr, service: SocketAddr, link: SocketAddr, policy: &str) -> String {
+    format!(
+        "[[outbound]]\nname = \"svc\"\nlisten = \"{listen}\"\nlink = \"{policy}\"\n\
+         endpoints = [{{ address = \"{service}\", link_port = {} }}]\n",
+        link.port()
+    )
+}
+
+fn inbound(link: SocketAddr, service: SocketAddr) -> String {
+    format!("[[inbound]]\nname = \"svc\"\nlink_listen = \"{link}\"\nservice = \"{service}\"\n")
+}
+
+fn ended_workers(sidecar: &Sidecar) {
+    eventually(SOON, "the workers of the old configuration end", || {
+        let log = sidecar.log();
+        if log.contains("the workers of an earlier configuration have ended") { Ok(()) } else { Err(log) }
+    });
+}
+
+#[test]
+fn an_upstream_moves_and_its_open_connections_stay() {
+    let (a, b) = (named(b'a'), named(b'b'));
+    let (dir, listen) = (TempDir::new(), Port::pick());
+    let near = Sidecar::start(&dir, "near", &outbound(listen.addr(), a, a, "off"));
+    let (mut old, came) = connect(listen.addr()).expect("connect");
+    assert_eq!(came, b'a');
+    near.reload(&outbound(listen.addr(), b, b, "off"));
+    comes_to(listen.addr(), b'b');
+    echoes(&mut old);
+    assert_eq!(near.metric("sidebeat_config_last_reload_successful", &[]), Some(1.0));
+    assert!(near.status().contains(&b.to_string()) && !near.status().contains(&a.to_string()));
+    drop(old);
+    ended_workers(&near);
+    comes_to(listen.addr(), b'b');
+}
+
+#[test]
+fn a_wrong_file_changes_nothing_and_says_where_it_is_wrong() {
+    let (a, b) = (named(b'a'), named(b'b'));
+    let (dir, listen) = (TempDir::new(), Port::pick());
+    let near = Sidecar::start(&dir, "near", &outbound(listen.addr(), a, a, "off"));
+    assert_eq!(near.metric("sidebeat_config_last_reload_successful", &[]), Some(1.0));
+    let taken = TcpListener::bind("127.0.0.1:0").expect("listener");
+    let used = taken.local_addr().expect("address");
+    let elsewhere = Port::pick();
+    let moved = format!("[node]\nid = \"near\"\n[admin]\nlisten = \"{}\"\n", elsewhere.addr());
+    let wrong = [
+        ("lissten = 1".to_owned(), "lissten"),
+        (outbound(used, b, b, "off"), "cannot listen"),
+        (moved + &outbound(listen.addr(), b, b, "off"), "admin.listen"),
+    ];
+    for (n, (toml, word)) in wrong.iter().enumerate() {
+        if toml.starts_with("[node]") {
+            near.reload_whole(toml)
+        } else {
+            near.reload(toml)
+        }
+        eventually(SOON, "the refusal is told", || {
+            let told = near.log().matches("the old configuration stays").count();
+            if told == n + 1 { Ok(()) } else { Err(near.log()) }
+        });
+        let log = near.log();
+        let line = log.rsplit("the old configuration stays").next().unwrap_or_default();
+        assert!(line.contains(word), "{word}: {line}");
+        assert_eq!(near.metric("sidebeat_config_last_reload_successful", &[]), Some(0.0));
+        comes_to(listen.addr(), b'a');
+    }
+    near.reload(&outbound(listen.addr(), b, b, "off"));
+    comes_to(listen.addr(), b'b');
+    assert_eq!(near.metric("sidebeat_config_last_reload_successful", &[]), Some(1.0));
+}
+
+#[test]
+fn a_far_sidecar_reloads_and_no_observer_calls_it_dead() {
+    let (a, b) = (named(b'a'), named(b'b'));
+    let (dir, listen, link) = (TempDir::new(), Port::pick(), Port::pick());
+    let far = Sidecar::start(&dir, "far", &inbound(link.addr(), a));
+    let near = Sidecar::start(&dir, "near", &outbound(listen.addr(), a, link.addr(), "required"));
+    let (mut old, _) = eventually(SOON, "a link", || connect(listen.addr()).map_err(|e| e.to_string()));
+    far.reload(&inbound(link.addr(), b));
+    comes_to(listen.addr(), b'b');
+    echoes(&mut old);
+    let events = near.events();
+    assert!(!events.iter().any(|e| e.contains("\"to\":\"failed\"")), "{events:#?}");
+    drop(old);
+    ended_workers(&far);
+    comes_to(listen.addr(), b'b');
+    let events = near.events();
+    assert!(!events.iter().any(|e| e.contains("\"to\":\"failed\"")), "{events:#?}");
+}
