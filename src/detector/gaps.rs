@@ -129,7 +129,7 @@ pub(super) struct Waiting<R> {
     from: Stamp,
     /// The waits count from here: `from`, or later because of backpressure or rest.
     origin: Stamp,
-    /// The gap that is running is explained in part: it teaches nothing.
+    /// The gap that is running is explained in part, or will end because we asked: it teaches nothing.
     explained: bool,
     promise: Duration,
     hold: Stamp,
@@ -253,6 +253,10 @@ impl<R: Rule> Detector for Waiting<R> {
 
     fn held(&self, now: Stamp) -> bool {
         now < self.hold && now >= self.from + self.waits.fail
+    }
+
+    fn asked(&mut self) {
+        self.explained = true;
     }
 
     fn peak(&self, _now: Stamp) -> Duration {

@@ -32,6 +32,8 @@ pub enum Decay {
 pub struct Huddm {
     decay: Decay,
     slack: Duration,
+    /// The running gap will end because we asked: it teaches nothing.
+    asked: bool,
     estimate_ms: f64,
     /// The peer's, in force. Only one of a link off duty means something to this law.
     promise: Duration,
@@ -51,6 +53,7 @@ impl Huddm {
         let mut law = Huddm {
             decay,
             slack: params.slack,
+            asked: false,
             estimate_ms: FIRST_ESTIMATE_MS,
             promise: params.first_promise,
             base: 1.0,
@@ -113,7 +116,8 @@ impl Detector for Huddm {
         let at = at.max(self.counted_from);
         self.uncredited = self.score(at);
         self.base = (self.uncredited + FRAME_WORTH).min(1.0);
-        if !rests(self.promise) {
+        let asked = std::mem::replace(&mut self.asked, false);
+        if !asked && !rests(self.promise) {
             let gap = millis(at.since(self.counted_from)).max(GAP_FLOOR_MS);
             self.estimate_ms = 0.9 * self.estimate_ms + 0.1 * gap;
         }
@@ -172,6 +176,10 @@ impl Detector for Huddm {
     fn held(&self, now: Stamp) -> bool {
         let ahead = self.expected.since(self.unheld_after(self.counted_from));
         now < self.hold && now + ahead >= self.fail_at()
+    }
+
+    fn asked(&mut self) {
+        self.asked = true;
     }
 
     fn peak(&self, _now: Stamp) -> Duration {
