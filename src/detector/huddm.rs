@@ -32,9 +32,9 @@ pub enum Decay {
 pub struct Huddm {
     decay: Decay,
     slack: Duration,
-    /// The running gap will end because we asked: it teaches nothing.
-    asked: bool,
     estimate_ms: f64,
+    /// The estimate before the latest gap.
+    before_ms: f64,
     /// The peer's, in force. Only one of a link off duty means something to this law.
     promise: Duration,
     base: f64,
@@ -53,8 +53,8 @@ impl Huddm {
         let mut law = Huddm {
             decay,
             slack: params.slack,
-            asked: false,
             estimate_ms: FIRST_ESTIMATE_MS,
+            before_ms: FIRST_ESTIMATE_MS,
             promise: params.first_promise,
             base: 1.0,
             counted_from: now,
@@ -116,8 +116,8 @@ impl Detector for Huddm {
         let at = at.max(self.counted_from);
         self.uncredited = self.score(at);
         self.base = (self.uncredited + FRAME_WORTH).min(1.0);
-        let asked = std::mem::replace(&mut self.asked, false);
-        if !asked && !rests(self.promise) {
+        self.before_ms = self.estimate_ms;
+        if !rests(self.promise) {
             let gap = millis(at.since(self.counted_from)).max(GAP_FLOOR_MS);
             self.estimate_ms = 0.9 * self.estimate_ms + 0.1 * gap;
         }
@@ -178,8 +178,9 @@ impl Detector for Huddm {
         now < self.hold && now + ahead >= self.fail_at()
     }
 
-    fn asked(&mut self) {
-        self.asked = true;
+    fn answered(&mut self) {
+        self.estimate_ms = self.before_ms;
+        self.expected = self.expected_after(self.counted_from);
     }
 
     fn peak(&self, _now: Stamp) -> Duration {

@@ -147,7 +147,7 @@ proptest! {
                     4 => law.excuse(x, y),
                     5 => law.hold(x, y),
                     6 => law.inherit(x, Duration::from_nanos(*b)),
-                    8 => law.asked(),
+                    8 => law.answered(),
                     7 => law.set_noise(Duration::from_nanos(*b % 250_000_000)),
                     _ => law.set_rtt(Duration::from_nanos(*a % 3_600_000_000_000)),
                 }

@@ -86,9 +86,9 @@ impl Shadows {
         self.all.iter_mut().for_each(|s| s.law.set_noise(noise));
     }
 
-    /// As [`Detector::asked`].
-    pub fn asked(&mut self) {
-        self.all.iter_mut().for_each(|s| s.law.asked());
+    /// As [`Detector::answered`].
+    pub fn answered(&mut self) {
+        self.all.iter_mut().for_each(|s| s.law.answered());
     }
 
     /// Our own loop slept from `from` to `to`, as [`super::LinkJudge::own_stall`].

@@ -67,10 +67,6 @@ impl LinkJudge {
             self.ask.request(now, self.rtt_or_zero());
         } else {
             self.ask.request_in_round(now);
-            self.hearing.asked();
-            if let Some(shadows) = &mut self.shadows {
-                shadows.asked();
-            }
         }
     }
 
