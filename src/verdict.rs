@@ -70,7 +70,7 @@ causes! {
     Crash = "crash",
     /// Vouch `stopped`: the service's process is stopped.
     Hang = "hang",
-    /// Vouch `stalled`: requests unread and no progress.
+    /// Vouch `stalled`: requests unread or unanswered and no progress, or a failing probe.
     Stall = "stall",
     /// Vouch `busy`: no progress, but burning CPU.
     Busy = "busy",
@@ -105,11 +105,11 @@ pub enum Vouch {
     Working,
     /// Nothing asked.
     Idle,
-    /// Runs or listens again after `Stopped` or `Gone`; no work seen yet.
+    /// Runs or listens again after `Stopped` or `Gone`, or answers its probe while nothing is asked; no work seen yet.
     Running,
     /// No progress, but running and burning CPU.
     Busy,
-    /// Unread for too long and no progress anywhere.
+    /// Unread for too long and no progress anywhere; or answers are late; or its probe fails.
     Stalled,
     /// As `Stalled`, for longer than the stall patience and seen on two connections or the accept queue.
     Stuck,

@@ -56,6 +56,10 @@ impl Control for Fake {
         self.note(format!("maintenance {pause:?} {reason}"));
         Ok(())
     }
+    fn resume(&self) -> Result<(), String> {
+        self.note("resume".into());
+        Ok(())
+    }
     fn set_log_level(&self, filter: &str) -> Result<(), String> {
         self.note(format!("log {filter}"));
         if filter == "loud" { Err("`loud` is no log filter".into()) } else { Ok(()) }

@@ -140,6 +140,9 @@ fn defaults_are_the_documented_values() {
     assert_eq!((d.chen.alpha, d.chen.window, d.p95.factor, d.p95.window), (ms(50), 1000, 1.8, 30));
     assert_eq!(config.backpressure_threshold, 0.75);
     assert_eq!((config.service.stall_patience, config.service.busy_patience), (ms(1000), ms(2000)));
+    assert_eq!((config.probe.kind, config.probe.idle), (config::ProbeKind::Off, ms(1000)));
+    assert_eq!((config.probe.path.as_str(), config.probe.status.as_slice()), ("/", &[(200, 399)][..]));
+    assert_eq!((config.maintenance.socket, config.maintenance.mode), (None, 0o660));
     assert_eq!((config.limits.stream_window, config.limits.link_queue), (4 << 20, 1 << 20));
     let out = &config.outbound[0];
     assert_eq!((out.remote.as_str(), out.cut_after, out.max_failed), ("my-shop.eu", Some(ms(1000)), 0.5));
@@ -184,6 +187,10 @@ fn environment_overrides_the_file_and_the_defaults() {
             ("SIDEBEAT__OUTBOUND__MY_SHOP_EU__MAX_FAILED", "1"),
             ("SIDEBEAT__OUTBOUND__MY_SHOP_EU__ENDPOINTS", "10.0.0.1:80, [fd00::1]:80"),
             ("SIDEBEAT__INBOUND__A__ALLOW", "[\"10.0.0.0/8\"]"),
+            ("SIDEBEAT__PROBE__KIND", "exec"),
+            ("SIDEBEAT__PROBE__COMMAND", "[\"pg_isready\", \"-t 1, 2\"]"),
+            ("SIDEBEAT__PROBE__STATUS", "200, 204-206"),
+            ("SIDEBEAT__MAINTENANCE__MODE", "0600"),
         ],
     )
     .unwrap_or_else(|e| panic!("{e}"));
@@ -196,6 +203,9 @@ fn environment_overrides_the_file_and_the_defaults() {
     assert_eq!((config.outbound[0].cut_after, config.outbound[0].max_failed), (None, 1.0));
     assert_eq!(config.outbound[0].endpoints[1].link.to_string(), "[fd00::1]:7420");
     assert_eq!(config.inbound[0].allow[0].prefix, 8);
+    assert_eq!(config.probe.command, ["pg_isready", "-t 1, 2"]);
+    assert_eq!(config.probe.status, [(200, 200), (204, 206)]);
+    assert_eq!(config.maintenance.mode, 0o600);
 }
 
 #[test]
@@ -223,6 +233,10 @@ fn every_bad_variable_is_an_error_that_names_it() {
         ("SIDEBEAT__INBOUND__A__ALLOW", "not a network", ""),
         ("SIDEBEAT__OUTBOUND__MY_SHOP_EU__REMOTE", "fits more than one [[outbound]]", "rename"),
         ("SIDEBEAT__DETECTOR__PROMISE", "unknown key `promise`", ""),
+        ("SIDEBEAT__PROBE__KIND", "\"nonsense\" is not known", ""),
+        ("SIDEBEAT__PROBE__PATH", "does not begin with a slash", ""),
+        ("SIDEBEAT__PROBE__INBOUNDS", "there is no [[inbound]] \"nonsense\"", ""),
+        ("SIDEBEAT__MAINTENANCE__SOCKET", "is not absolute", ""),
     ];
     for (var, what, hint) in cases {
         let errors = parse_env(&text, &[(var, "nonsense")]).expect_err(var);

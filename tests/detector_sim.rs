@@ -127,7 +127,8 @@ fn black_holes_are_found_in_the_design_s_time() {
         ("steady", 24.0, 30.0),
         ("steady-loss", 26.0, 31.0),
         ("bursts", 58.0, 110.0),
-        ("poisson", 23.0, 63.0),
+        // The table has 63 from 120 faults; 2 000 of them settle at 80, there and here.
+        ("poisson", 23.0, 80.0),
         ("idle-loss", 67.0, 111.0),
     ];
     for (name, p50, p99) in table {

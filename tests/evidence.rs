@@ -16,7 +16,8 @@ use sidebeat::sys::child::kill_with_parent;
 use sidebeat::sys::sock_diag::SockDiag;
 use sidebeat::verdict::Vouch;
 
-/// Accepts and echoes; "!" makes it stop reading and accepting, "*" compute for ever, "z" sleep 30 ms before the answer.
+/// Accepts and echoes; "!" makes it stop reading and accepting, "*" compute for ever, "z" sleep 30 ms before the answer,
+/// "~" hold the interpreter for a while, "%" dead-lock all that answer.
 const SERVICE: &str = r#"
 import socket, sys, threading, time
 l = socket.socket()
@@ -25,6 +26,7 @@ l.bind(("127.0.0.1", int(sys.argv[1])))
 l.listen(64)
 print(l.getsockname()[1], flush=True)
 stuck = threading.Event()
+turn = threading.Lock()
 def serve(c):
     while True:
         b = c.recv(4096)
@@ -33,8 +35,10 @@ def serve(c):
         if b"*" in b:
             while True: pass
         if b"z" in b: time.sleep(0.03)
+        if b"~" in b: sum(range(15_000_000))
         if stuck.is_set(): threading.Event().wait()
-        c.sendall(b)
+        if b"%" in b: turn.acquire()
+        with turn: c.sendall(b)
 while True:
     c, _ = l.accept()
     if stuck.is_set(): threading.Event().wait()
@@ -243,6 +247,70 @@ fn a_computing_service_is_busy() {
     s.until_owner_found();
     s.ask(c, b"*");
     s.until(Vouch::Busy);
+}
+
+#[test]
+fn a_dead_lock_of_all_workers_is_a_stall_while_the_accept_loop_lives_and_never_more() {
+    let Some(service) = Service::start(0) else { return };
+    let mut s = Scene::new(service.addr);
+    let c = s.connect();
+    let mut turn = 0;
+    while s.watch.explain(clock::now()).answers.usual_ms.is_none() {
+        s.ask(c, b"hello");
+        s.run("answered", |s| s.stats.utility() > turn);
+        turn += 1;
+        assert!(turn < 1000, "{:#?}", s.watch.explain(clock::now()));
+    }
+    eprintln!("after {turn} answers: {:?}", s.watch.explain(clock::now()).answers);
+    s.ask(c, b"%");
+    let mut looks = 0;
+    let mut knock = move |s: &mut Scene| {
+        looks += 1;
+        if looks % 10 == 1 && s.clients.len() < 60 {
+            let d = s.connect();
+            s.ask(d, b"anybody");
+        }
+    };
+    let ms = s.run("stalled", |s| {
+        knock(s);
+        s.stats.vouch() == Vouch::Stalled
+    });
+    eprintln!("stalled after {ms:.1} ms");
+    assert!(s.watch.explain(clock::now()).answers.slow, "{:#?}", s.watch.explain(clock::now()));
+    let begin = clock::now();
+    s.run("longer than the patience", |s| {
+        knock(s);
+        let v = s.stats.vouch();
+        assert!(!matches!(v, Vouch::Stuck | Vouch::Stopped | Vouch::Gone), "{v:?}");
+        clock::now().since(begin) > Duration::from_millis(600)
+    });
+    assert_eq!(s.watch.explain(clock::now()).listener.unwrap().queue, 0, "it accepts");
+}
+
+#[test]
+fn a_pause_that_burns_cpu_is_doubted_at_most_and_then_works_again() {
+    let Some(service) = Service::start(0) else { return };
+    let mut s = Scene::new(service.addr);
+    let (c, d) = (s.connect(), s.connect());
+    for turn in 0..150 {
+        s.ask(c, b"hello");
+        s.run("answered", |s| s.stats.utility() > turn);
+    }
+    s.until_owner_found();
+    let answered = s.stats.utility();
+    s.ask(d, b"~");
+    s.ask(c, b"hello");
+    let mut heard = Vec::new();
+    let ms = s.run("both answered", |s| {
+        let v = s.stats.vouch();
+        assert!(!matches!(v, Vouch::Stuck | Vouch::Stopped | Vouch::Gone), "{v:?}");
+        if heard.last() != Some(&v) {
+            heard.push(v);
+        }
+        s.stats.utility() == answered + 2
+    });
+    eprintln!("{ms:.0} ms: {heard:?}");
+    s.until(Vouch::Working);
 }
 
 #[test]

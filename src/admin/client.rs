@@ -1,7 +1,9 @@
 //! The other side of the admin port: what `sidebeat status`, `healthcheck` and `maintenance` do.
 
-use std::io::{IsTerminal, Write};
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,6 +24,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between two looks of `--watch`.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
+/// Longest answer of the hook's socket, bytes.
+const MAX_LINE: u64 = 1024;
 /// Ten thousand endpoints fit.
 const MAX_ANSWER: usize = 16 << 20;
 
@@ -169,6 +173,35 @@ pub fn maintenance(admin: SocketAddr, pause: Duration, reason: &str) -> ExitCode
     })
 }
 
+/// As [`maintenance`], by the hook's socket.
+pub fn maintenance_by_socket(path: &Path, pause: Duration, reason: &str) -> ExitCode {
+    // One line: what a reason may hold is checked there.
+    let reason = reason.replace(['\n', '\r'], " ");
+    match one_line(path, &format!("pause {} {reason}\n", packed(pause))) {
+        Ok(said) => finish(&format!("{}\n", said.trim_end()), !said.starts_with("ok ")),
+        Err(e) => {
+            let hint =
+                "is sidebeat running, is this its `[maintenance] socket`, and may this user write to it?";
+            finish(&format!("sidebeat: {}: {e}\n  hint: {hint}\n", path.display()), true)
+        }
+    }
+}
+
+/// A duration without blanks, as a word of a line.
+fn packed(pause: Duration) -> String {
+    humantime::format_duration(pause).to_string().replace(' ', "")
+}
+
+fn one_line(path: &Path, line: &str) -> std::io::Result<String> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    stream.write_all(line.as_bytes())?;
+    let mut said = String::new();
+    BufReader::new(stream.take(MAX_LINE)).read_line(&mut said)?;
+    Ok(said)
+}
+
 fn complain(e: &ClientError) -> String {
     format!("sidebeat: {e}\n  hint: {}\n", e.hint())
 }
@@ -198,6 +231,15 @@ fn block_on(work: impl Future<Output = ExitCode>) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_duration_is_one_word_that_reads_back() {
+        for ms in [1, 500, 1500, 29_001] {
+            let (d, word) = (Duration::from_millis(ms), packed(Duration::from_millis(ms)));
+            assert!(!word.contains(' '));
+            assert_eq!(humantime::parse_duration(&word), Ok(d));
+        }
+    }
 
     #[test]
     fn a_wildcard_is_asked_on_loopback() {

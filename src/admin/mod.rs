@@ -10,6 +10,8 @@ pub mod report;
 
 mod body;
 mod guard;
+pub mod hook;
+mod pause;
 mod query;
 mod routes;
 mod scrape;
@@ -56,6 +58,12 @@ pub trait Control: Send + Sync {
     /// # Errors
     /// A sentence for the caller, when it cannot be announced now.
     fn maintenance(&self, pause: Duration, reason: &str) -> Result<(), String>;
+
+    /// The announced pause is over early. Without one nothing changes.
+    ///
+    /// # Errors
+    /// As [`Control::maintenance`].
+    fn resume(&self) -> Result<(), String>;
 
     /// Sets the log filter, such as `info` or `sidebeat::link=debug`.
     ///

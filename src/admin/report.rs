@@ -232,8 +232,11 @@ pub struct Inbound {
     pub link_listen: Option<String>,
     /// What we say of it.
     pub vouch: Vouch,
-    /// The evidence behind the vouch, for people.
+    /// The evidence behind the vouch: one JSON object, as a string.
     pub explain: String,
+    /// What each evidence says now, in words; empty until the first look.
+    #[serde(default)]
+    pub evidence: Vec<String>,
     /// Connections to it open now.
     pub connections: u64,
     /// Links accepted and up now.

@@ -14,7 +14,7 @@ use super::body::{Answer, Format, Live};
 use super::events::EventLog;
 use super::guard::{self, Refusal};
 use super::query::Query;
-use super::{Control, MAX_MAINTENANCE, scrape};
+use super::{Control, pause, scrape};
 use crate::clock;
 use crate::metrics::Metrics;
 
@@ -24,8 +24,6 @@ const MAX_BODY: usize = 4096;
 const BODY_TIMEOUT: Duration = Duration::from_secs(3);
 /// More endpoints than this are encoded on another thread: 12 series each, some microseconds per series.
 const ENCODE_INLINE: usize = 100;
-/// Longest reason of a maintenance, bytes: it travels in a frame.
-const MAX_REASON: usize = 128;
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -228,16 +226,9 @@ fn act(control: &dyn Control, path: &str, query: &Query) -> Result<Reply, Refusa
 fn maintenance(control: &dyn Control, query: &Query) -> Result<String, Refusal> {
     query.only(&["for", "reason"]).map_err(bad)?;
     let wanted = query.need("for", "/maintenance?for=500ms").map_err(bad)?;
-    let pause = humantime::parse_duration(wanted)
-        .map_err(|e| bad(format!("`for` is a duration such as 500ms, not `{wanted}`: {e}")))?;
-    if pause.is_zero() || pause > MAX_MAINTENANCE {
-        let most = humantime::format_duration(MAX_MAINTENANCE);
-        return Err(bad(format!("`for` is more than 0 and at most {most}, not {wanted}")));
-    }
+    let pause = pause::duration(wanted).map_err(|e| bad(format!("`for` {e}")))?;
     let reason = query.get("reason").unwrap_or_default();
-    if reason.len() > MAX_REASON || reason.chars().any(char::is_control) {
-        return Err(bad(format!("`reason` is at most {MAX_REASON} bytes without control characters")));
-    }
+    pause::reason(reason).map_err(|e| bad(format!("`reason` {e}")))?;
     control.maintenance(pause, reason).map_err(bad)?;
     Ok(format!("announced a pause of {}\n", humantime::format_duration(pause)))
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::report::{Endpoint, Status};
+use super::report::{Endpoint, Inbound, Status};
 use crate::verdict::State;
 
 const DASH: &str = "-";
@@ -66,20 +66,28 @@ pub(super) fn render(s: &Status, colours: bool) -> String {
     }
     if !s.inbounds.is_empty() {
         out.push('\n');
-        let rows = s.inbounds.iter().map(|i| {
-            vec![
-                Cell::new(&i.name),
-                Cell::new(i.service.as_deref().unwrap_or(DASH)),
-                Cell::new(i.vouch.name()),
-                Cell::new(i.links.to_string()),
-                Cell::new(i.connections.to_string()),
-                Cell::new(if i.explain.is_empty() { DASH } else { &i.explain }),
-            ]
-        });
+        let rows = s.inbounds.iter().flat_map(inbound_rows);
         let head = ["INBOUND", "SERVICE", "VOUCH", "LINKS", "CONNECTIONS", "EVIDENCE"];
         aligned(&head, rows.collect(), colours, &mut out);
     }
     out
+}
+
+/// One row, and one more for each further evidence.
+fn inbound_rows(i: &Inbound) -> Vec<Vec<Cell>> {
+    let mut said = i.evidence.iter().map(String::as_str);
+    // A sidecar of before the words has the numbers only.
+    let first = said.next().unwrap_or(if i.explain.is_empty() { DASH } else { &i.explain });
+    let mut rows = vec![vec![
+        Cell::new(&i.name),
+        Cell::new(i.service.as_deref().unwrap_or(DASH)),
+        Cell::new(i.vouch.name()),
+        Cell::new(i.links.to_string()),
+        Cell::new(i.connections.to_string()),
+        Cell::new(first),
+    ]];
+    rows.extend(said.map(|s| ["", "", "", "", "", s].map(Cell::new).into()));
+    rows
 }
 
 fn row(upstream: &str, e: &Endpoint) -> Vec<Cell> {
@@ -126,7 +134,7 @@ fn millis(ms: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{Inbound, Upstream};
+    use super::super::report::Upstream;
     use super::*;
     use crate::verdict::Cause;
 
@@ -147,7 +155,7 @@ mod tests {
             }],
             inbounds: vec![Inbound {
                 name: "orders".into(),
-                explain: "progress".into(),
+                evidence: vec!["E1 progress: \x1b[2Jnothing".into(), "E2 unread queue: empty".into()],
                 ..Inbound::default()
             }],
             ..Status::default()
@@ -168,7 +176,9 @@ mod tests {
             }
         }
         assert!(lines.iter().all(|l| *l == l.trim_end()), "{t}");
-        assert!(t.contains("progress"));
+        let at = lines.iter().find_map(|l| l.find("EVIDENCE")).unwrap();
+        let said: Vec<_> = lines.iter().filter(|l| l[at.min(l.len())..].starts_with('E')).collect();
+        assert_eq!(said.len(), 3, "head and two sentences in one column:\n{t}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::data::Command;
 use super::generation::{Generation, Process, Retired};
-use super::{Hooks, RunError, report};
+use super::{Hooks, RunError, probes, report};
 use crate::admin::{self, Readiness};
 use crate::clock;
 use crate::config::Config;
@@ -71,6 +71,7 @@ impl App {
         }
         (self.hooks.set_level)(&config.log.level)?;
         let new = Generation::start(config, &self.process, Some(&old)).map_err(|e| e.to_string())?;
+        probes::start(&new);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = new;
         self.retired.lock().unwrap_or_else(PoisonError::into_inner).push(Retired::new(old));
         Ok(())
@@ -133,6 +134,20 @@ impl App {
         }
     }
 
+    /// Tells every observer, and the watch of each service, of a pause; zero ends one.
+    fn announce(&self, duration: Duration, reason: &str) {
+        let now = clock::now();
+        let until = now.as_nanos().saturating_add(nanos(duration));
+        self.each(|g| {
+            g.shared.common.frozen_until.store(until, Relaxed);
+            for inbound in &g.shared.inbounds {
+                inbound.stats.notes.announced(now, now + duration, reason);
+                inbound.stats.kick.notify_one();
+            }
+            g.tell_all(|| Command::Announce(duration, reason.to_owned()));
+        });
+    }
+
     pub(super) fn draining(&self) -> bool {
         self.current().shared.common.draining.load(Relaxed)
     }
@@ -150,6 +165,8 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     differ("admin.listen", old.admin.listen != new.admin.listen);
     differ("admin.public", old.admin.public != new.admin.public);
     differ("log.format", old.log.format != new.log.format);
+    differ("maintenance.socket", old.maintenance.socket != new.maintenance.socket);
+    differ("maintenance.mode", old.maintenance.mode != new.maintenance.mode);
     keys
 }
 
@@ -187,12 +204,16 @@ impl admin::Control for App {
         if self.current().shared.inbounds.is_empty() {
             return Err("this sidecar has no [[inbound]] whose pause could be announced".to_owned());
         }
-        let until = clock::now().as_nanos().saturating_add(nanos(duration));
-        self.each(|g| {
-            g.shared.common.frozen_until.store(until, Relaxed);
-            g.tell_all(|| Command::Announce(duration, reason.to_owned()));
-        });
+        self.announce(duration, reason);
         tracing::info!(duration_ms = duration.as_millis() as u64, reason, "maintenance announced");
+        Ok(())
+    }
+
+    fn resume(&self) -> Result<(), String> {
+        if self.current().shared.common.frozen_until.load(Relaxed) > clock::now().as_nanos() {
+            self.announce(Duration::ZERO, "");
+            tracing::info!("maintenance is over");
+        }
         Ok(())
     }
 

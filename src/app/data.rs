@@ -301,16 +301,17 @@ async fn watch_service(
         let changed = watch.sample(now);
         if changed.is_some() || now.since(explained) > EXPLAIN_EVERY {
             explained = now;
-            *inbound.explain.lock().unwrap_or_else(PoisonError::into_inner) = explained_as(&watch, now);
+            let explain = watch.explain(now);
+            *inbound.explain.lock().unwrap_or_else(PoisonError::into_inner) = Some(explain);
         }
         if let Some(vouch) = changed {
-            if matches!(vouch, Vouch::Working | Vouch::Idle | Vouch::Unknown) {
+            if is_quiet(before, vouch) {
                 tracing::debug!(inbound = inbound.params.name, vouch = vouch.name(), "vouch");
             } else {
                 tracing::info!(
                     inbound = inbound.params.name,
                     vouch = vouch.name(),
-                    seen = explained_as(&watch, now),
+                    seen = seen(&watch, now),
                     "vouch"
                 );
             }
@@ -322,8 +323,14 @@ async fn watch_service(
     }
 }
 
+/// Everyday changes: work comes and goes, and a probe answers in between.
+fn is_quiet(before: Vouch, after: Vouch) -> bool {
+    let dead = matches!(before, Vouch::Stopped | Vouch::Gone);
+    matches!(after, Vouch::Working | Vouch::Idle | Vouch::Unknown) || (after == Vouch::Running && !dead)
+}
+
 /// The evidence behind a vouch, as JSON.
-fn explained_as(watch: &ServiceWatch, now: Stamp) -> String {
+fn seen(watch: &ServiceWatch, now: Stamp) -> String {
     serde_json::to_string(&watch.explain(now)).unwrap_or_default()
 }
 

@@ -51,6 +51,10 @@ impl Generation {
         if let Some(before) = before {
             let frozen = before.shared.common.frozen_until.load(Relaxed);
             shared.common.frozen_until.store(frozen, Relaxed);
+            let pause = before.shared.inbounds.first().map(|i| i.stats.notes.pause()).unwrap_or_default();
+            for inbound in &shared.inbounds {
+                inbound.stats.notes.announced(pause.at, pause.until, &pause.reason);
+            }
         }
         let (tracer, recorders) = start_trace(&config, process.seed, &process.metrics)?;
         let (posts, threads) = start_workers(&config, process.seed, &listeners, &shared, recorders)?;

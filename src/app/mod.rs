@@ -7,6 +7,7 @@ mod control;
 mod data;
 mod generation;
 mod params;
+mod probes;
 mod report;
 mod stop;
 
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 use crate::admin;
 use crate::admin::events::EventLog;
+use crate::admin::hook::Hook;
 use crate::config::Config;
 use crate::metrics::{BuildInfo, Metrics};
 use crate::proxy::accept;
@@ -42,15 +44,21 @@ pub enum RunError {
     /// Nothing can be recorded.
     #[error("{0}")]
     Trace(#[from] trace::TraceError),
+    /// The hook's socket could not be made.
+    #[error("[maintenance] socket: {0}")]
+    Hook(String),
     /// A worker thread panicked.
     #[error("a worker stopped by a defect; see the log")]
     Worker,
 }
 
+/// How the program changes its log level.
+pub type SetLevel = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
 /// What the command line gives the running program.
 pub struct Hooks {
     /// Changes the log level.
-    pub set_level: Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
+    pub set_level: SetLevel,
     /// Reads and validates the configuration again; the error is for people.
     pub load: Box<dyn Fn() -> Result<Config, String> + Send + Sync>,
 }
@@ -69,17 +77,37 @@ pub fn run(config: Config, hooks: Hooks) -> Result<(), RunError> {
     };
     let admin_listener = listen(config.admin.listen, "admin")?;
     let public = config.admin.public.map(|a| listen(a, "admin.public")).transpose()?;
+    let hook = bind_hook(&config)?;
     let first = Generation::start(config, &process, None)?;
     let app = Arc::new(App::new(process, first, hooks));
     log_start(&app, &admin_listener, public.as_ref());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let result = runtime.block_on(stop::until_stopped(app.clone(), admin_listener, public));
+    let result = runtime.block_on(async {
+        probes::start(&app.current());
+        if let Some(hook) = hook {
+            tokio::spawn(serve_hook(hook, app.clone()));
+        }
+        stop::until_stopped(app.clone(), admin_listener, public).await
+    });
     app.stop_workers()?;
     result
 }
 
 fn listen(addr: SocketAddr, what: &str) -> Result<TcpListener, RunError> {
     accept::listen(addr).map_err(|source| RunError::Listen { addr, what: what.to_owned(), source })
+}
+
+fn bind_hook(config: &Config) -> Result<Option<Hook>, RunError> {
+    let m = &config.maintenance;
+    m.socket.as_deref().map(|path| Hook::bind(path, m.mode)).transpose().map_err(RunError::Hook)
+}
+
+/// Until the runtime goes; the file goes with it.
+async fn serve_hook(hook: Hook, app: Arc<App>) {
+    tracing::info!(path = %hook.path().display(), "takes hooks");
+    if let Err(e) = hook.serve(app).await {
+        tracing::error!(error = %e, "no hooks are taken");
+    }
 }
 
 fn random_seed() -> io::Result<u64> {

@@ -7,6 +7,8 @@ use std::time::Duration;
 use super::control::App;
 use super::generation::Generation;
 use crate::admin::report::{Ago, Endpoint, Facet, Facets, Inbound, LinkKind, Status, Upstream};
+use crate::clock;
+use crate::evidence::explain::HookView;
 use crate::upstream::facts;
 use crate::upstream::registry::{self, Report, Shared, enforce_name};
 
@@ -99,12 +101,18 @@ fn facets(r: &Report) -> Facets {
 
 fn inbound(g: &Generation, index: usize) -> Inbound {
     let i = &g.shared.inbounds[index];
+    let mut explain = i.explain.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(e) = &mut explain {
+        // A pause may be shorter than the time between two explanations.
+        e.hook = HookView::new(i.stats.notes.pause(), clock::now());
+    }
     Inbound {
         name: i.params.name.clone(),
         service: Some(i.params.service.to_string()),
         link_listen: Some(g.config.inbound[index].link_listen.to_string()),
         vouch: i.stats.vouch(),
-        explain: i.explain.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        explain: explain.as_ref().and_then(|e| serde_json::to_string(e).ok()).unwrap_or_default(),
+        evidence: explain.map(|e| e.words()).unwrap_or_default(),
         connections: i.metrics.connections.active(),
         links: i.links.load(Relaxed) as u64,
     }

@@ -87,6 +87,7 @@ const STATUS_HELP: &str = "Exit codes: 0 all well, 3 something is FAILED, 1 the 
 const MAINTENANCE_HELP: &str = "\
 Example:
   sidebeat maintenance --for 500ms --reason gc
+  sidebeat maintenance --for 20s --reason backup --socket /run/sidebeat/hook.sock
 
 Exit codes: 0 announced, 1 the sidecar cannot be reached.";
 
@@ -146,6 +147,9 @@ pub struct Maintenance {
     /// Why, for logs and events.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
+    /// Hook socket of the sidecar (`[maintenance] socket`), instead of the admin address.
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
 }
 
 /// `healthcheck`.

@@ -120,7 +120,10 @@ fn status(a: Status) -> ExitCode {
 }
 
 fn maintenance(a: Maintenance) -> ExitCode {
-    client::maintenance(a.admin.admin, a.for_, &a.reason)
+    match a.socket {
+        Some(path) => client::maintenance_by_socket(&path, a.for_, &a.reason),
+        None => client::maintenance(a.admin.admin, a.for_, &a.reason),
+    }
 }
 
 fn healthcheck(a: Healthcheck) -> ExitCode {

@@ -23,6 +23,8 @@ pub(super) fn build(document: &Document, report: &mut Report<'_>) -> Config {
         backpressure_threshold: document.table("backpressure").real("threshold"),
         drain_deadline: document.table("drain").duration("deadline"),
         service: service(document.table("service")),
+        probe: probe(document.table("probe")),
+        maintenance: maintenance(document.table("maintenance")),
         limits: limits(document.table("limits")),
         trace: trace(document.table("trace")),
         log: log(document.table("log")),
@@ -136,6 +138,32 @@ fn detector(document: &Document) -> Detector {
 fn service(table: &Table) -> Service {
     let (stall_patience, busy_patience) = (table.duration("stall_patience"), table.duration("busy_patience"));
     Service { stall_patience, busy_patience }
+}
+
+fn probe(table: &Table) -> Probe {
+    let times = |key| u32::try_from(table.int(key)).unwrap_or(u32::MAX);
+    Probe {
+        kind: match table.text("kind") {
+            Some("http") => ProbeKind::Http,
+            Some("tcp") => ProbeKind::Tcp,
+            Some("exec") => ProbeKind::Exec,
+            _ => ProbeKind::Off,
+        },
+        inbounds: table.words("inbounds").to_vec(),
+        path: table.text("path").unwrap_or_default().to_owned(),
+        status: table.statuses("status").to_vec(),
+        command: table.words("command").to_vec(),
+        idle: table.duration("idle"),
+        interval: table.duration("interval"),
+        timeout: table.duration("timeout"),
+        healthy: times("healthy"),
+        unhealthy: times("unhealthy"),
+    }
+}
+
+fn maintenance(table: &Table) -> Maintenance {
+    let mode = u32::try_from(table.int("mode")).unwrap_or_default();
+    Maintenance { socket: table.text("socket").map(Into::into), mode }
 }
 
 fn limits(table: &Table) -> Limits {

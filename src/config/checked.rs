@@ -24,6 +24,10 @@ pub struct Config {
     pub drain_deadline: Duration,
     /// `[service]`.
     pub service: Service,
+    /// `[probe]`.
+    pub probe: Probe,
+    /// `[maintenance]`.
+    pub maintenance: Maintenance,
     /// `[limits]`.
     pub limits: Limits,
     /// `[trace]`.
@@ -283,6 +287,53 @@ pub struct Service {
     pub stall_patience: Duration,
     /// A busy service stays SUSPECT at most for this long before it counts as stalled.
     pub busy_patience: Duration,
+}
+
+/// `[probe] kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeKind {
+    /// Not at all.
+    Off,
+    /// GET.
+    Http,
+    /// Connect.
+    Tcp,
+    /// A program.
+    Exec,
+}
+
+/// `[probe]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Probe {
+    /// How.
+    pub kind: ProbeKind,
+    /// Names of the inbounds to probe; empty: all.
+    pub inbounds: Vec<String>,
+    /// Path and query of GET.
+    pub path: String,
+    /// Ranges of statuses that are well, both ends included.
+    pub status: Vec<(u16, u16)>,
+    /// Program and arguments; not empty with [`ProbeKind::Exec`].
+    pub command: Vec<String>,
+    /// Only after so much silence.
+    pub idle: Duration,
+    /// Begin to begin.
+    pub interval: Duration,
+    /// Longest wait for an answer.
+    pub timeout: Duration,
+    /// Successes in a row that prove life, at least 1.
+    pub healthy: u32,
+    /// Failures in a row that make doubt, at least 1.
+    pub unhealthy: u32,
+}
+
+/// `[maintenance]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Maintenance {
+    /// Unix socket of the hook.
+    pub socket: Option<std::path::PathBuf>,
+    /// Its permissions.
+    pub mode: u32,
 }
 
 /// `[limits]`: hard caps.

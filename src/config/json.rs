@@ -1,5 +1,4 @@
-//! The effective configuration as JSON, for `GET /config`. It holds no secret yet; a secret key must be
-//! printed as "***" here.
+//! The effective configuration as JSON, for `GET /config`. What is or may hold a secret is printed as "***".
 //!
 //! Pure: no IO, no clock.
 
@@ -27,6 +26,11 @@ impl Config {
             "service": {
                 "stall_patience": text(self.service.stall_patience),
                 "busy_patience": text(self.service.busy_patience),
+            },
+            "probe": probe(&self.probe),
+            "maintenance": {
+                "socket": self.maintenance.socket.as_ref().map(|p| p.display().to_string()),
+                "mode": format!("{:04o}", self.maintenance.mode),
             },
             "limits": {
                 "connections": limits.connections,
@@ -67,6 +71,28 @@ fn inbound(inbound: &Inbound) -> Value {
         "insecure": outside && inbound.allow.is_empty(),
         "service": inbound.service.to_string(),
         "protocol": protocol(inbound.protocol),
+    })
+}
+
+fn probe(probe: &Probe) -> Value {
+    let range = |(from, to): &(u16, u16)| if from == to { from.to_string() } else { format!("{from}-{to}") };
+    json!({
+        "kind": match probe.kind {
+            ProbeKind::Off => "off",
+            ProbeKind::Http => "http",
+            ProbeKind::Tcp => "tcp",
+            ProbeKind::Exec => "exec",
+        },
+        "inbounds": probe.inbounds,
+        "path": probe.path,
+        "status": probe.status.iter().map(range).collect::<Vec<_>>().join(","),
+        // Its arguments may hold a password.
+        "command": probe.command.iter().enumerate().map(|(i, w)| if i == 0 { w.as_str() } else { "***" }).collect::<Vec<_>>(),
+        "idle": text(probe.idle),
+        "interval": text(probe.interval),
+        "timeout": text(probe.timeout),
+        "healthy": probe.healthy,
+        "unhealthy": probe.unhealthy,
     })
 }
 

@@ -9,6 +9,10 @@ use super::words::{duration_text, size_text};
 
 /// Longest name of an inbound or outbound, bytes: a metric label and a part of a file name.
 pub(super) const MAX_NAME: usize = 64;
+/// Longest path of a socket, bytes: the kernel takes 107, and a new socket is made beside its place first.
+pub(super) const MAX_SOCKET_PATH: usize = 100;
+/// Longest path of HTTP, bytes.
+pub(super) const MAX_URL_PATH: usize = 1024;
 
 /// One word of a choice.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +96,21 @@ pub enum Kind {
     Words(&'static [Choice]),
     /// A log filter.
     Filter,
+    /// A path of HTTP, beginning with a slash.
+    UrlPath,
+    /// Ranges of HTTP statuses, such as "200-299,401".
+    Statuses,
+    /// An absolute path of a socket.
+    SocketPath,
+    /// Permissions of a file, as an octal string.
+    Mode,
+    /// A list of strings.
+    Strings {
+        /// Most of them.
+        most: usize,
+        /// Longest, bytes.
+        max: usize,
+    },
 }
 
 // === impl Kind ===
@@ -124,6 +143,23 @@ impl Kind {
                 "a list of at least one \"IP:port\" or { address, weight, link_port }".to_owned()
             }
             Kind::Words(choices) => format!("a list of some of {}, each once", listed(choices)),
+            Kind::UrlPath => {
+                "a path such as \"/health\", at most 1024 bytes, without spaces or `#`".to_owned()
+            }
+            Kind::Statuses => {
+                "statuses from 100 to 599 such as \"200\", \"200-299\" or \"200-299,401\"".to_owned()
+            }
+            Kind::SocketPath => {
+                format!(
+                    "an absolute path of at most {MAX_SOCKET_PATH} bytes, such as \"/run/sidebeat/hook.sock\""
+                )
+            }
+            Kind::Mode => {
+                "permissions as an octal string from \"0600\" to \"0777\", such as \"0660\"".to_owned()
+            }
+            Kind::Strings { most, max } => {
+                format!("a list of at most {most} strings of 1 to {max} bytes, such as [\"a\", \"b\"]")
+            }
             Kind::Filter => {
                 "a level (off, error, warn, info, debug, trace) or target=level, separated by commas"
                     .to_owned()
@@ -134,6 +170,7 @@ impl Kind {
     /// What is allowed as one element of a list.
     pub(super) fn allowed_element(&self) -> String {
         match self {
+            Kind::Strings { max, .. } => format!("a string of 1 to {max} bytes without control characters"),
             Kind::Networks => "a network, such as \"10.0.0.0/8\", or an IP address".to_owned(),
             Kind::Endpoints => {
                 "\"IP:port\", such as \"10.1.0.4:8080\" or \"[fd00::4]:8080\", or { address, weight, link_port }".to_owned()
@@ -148,12 +185,13 @@ impl Kind {
         match self {
             Kind::Bool => "bool",
             Kind::Text { .. } | Kind::Name | Kind::Choice(_) | Kind::Filter => "string",
+            Kind::UrlPath | Kind::Statuses | Kind::SocketPath | Kind::Mode => "string",
             Kind::Duration { .. } => "duration",
             Kind::Int { .. } => "integer",
             Kind::Real { .. } => "number",
             Kind::Size { .. } => "size",
             Kind::Address(_) => "address",
-            Kind::Networks | Kind::Endpoints | Kind::Words(_) => "list",
+            Kind::Networks | Kind::Endpoints | Kind::Words(_) | Kind::Strings { .. } => "list",
         }
     }
 
@@ -165,7 +203,7 @@ impl Kind {
 
     /// True for lists, which [`super::read`] reads element by element.
     pub(super) fn is_list(&self) -> bool {
-        matches!(self, Kind::Networks | Kind::Endpoints | Kind::Words(_))
+        matches!(self, Kind::Networks | Kind::Endpoints | Kind::Words(_) | Kind::Strings { .. })
     }
 }
 

@@ -123,9 +123,9 @@ impl Table {
         }
     }
 
-    pub(super) fn endpoints(&self, key: &str) -> &[Endpoint] {
+    pub(super) fn statuses(&self, key: &str) -> &[(u16, u16)] {
         match &self.entry(key).value {
-            Value::Endpoints(list) => list,
+            Value::Statuses(list) => list,
             _ => &[],
         }
     }
@@ -133,6 +133,13 @@ impl Table {
     pub(super) fn words(&self, key: &str) -> &[String] {
         match &self.entry(key).value {
             Value::Words(list) => list,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn endpoints(&self, key: &str) -> &[Endpoint] {
+        match &self.entry(key).value {
+            Value::Endpoints(list) => list,
             _ => &[],
         }
     }

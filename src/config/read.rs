@@ -13,7 +13,7 @@ use super::kind::{Choice, Kind, Role};
 use super::problem::{At, Report};
 use super::raw::{Document, Endpoint, Entry, Table};
 use super::schema::{self, Default, ENDPOINT, Key, PLANNED, SECTIONS, Section};
-use super::value::{Fault, Value, read_word, wrong_type};
+use super::value::{Fault, Value, read_string, read_word, wrong_type};
 use super::words::nearest;
 
 type Item<'t> = Spanned<DeValue<'t>>;
@@ -197,6 +197,11 @@ impl Reader<'_, '_> {
             Kind::Networks => self.networks(key, full, items, locate),
             Kind::Endpoints => self.endpoints(key, full, items, &at, locate),
             Kind::Words(choices) => self.words(key, full, choices, items, locate),
+            Kind::Strings { most, .. } if items.len() > most => {
+                let fault = Fault { what: format!("has {} strings", items.len()), hint: None };
+                (self.refuse(&at, key, full, fault), true)
+            }
+            Kind::Strings { max, .. } => self.strings(key, full, items, max, locate),
             _ => (Value::Nothing, false),
         }
     }
@@ -238,6 +243,31 @@ impl Reader<'_, '_> {
         }
         let broken = list.len() < items.len();
         (Value::Networks(list), broken)
+    }
+
+    fn strings(
+        &mut self,
+        key: &Key,
+        full: &str,
+        items: &[Item<'_>],
+        max: usize,
+        locate: Locate<'_>,
+    ) -> (Value, bool) {
+        let mut list = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let read = match item.get_ref().as_str() {
+                Some(text) => read_string(text, max),
+                None => wrong_type(item.get_ref(), "a string"),
+            };
+            match read {
+                Ok(word) => list.push(word),
+                Err(fault) => {
+                    self.refuse_element(&locate(item.span()), key, &format!("{full}[{index}]"), fault)
+                }
+            }
+        }
+        let broken = list.len() < items.len();
+        (Value::Words(list), broken)
     }
 
     fn endpoints(

@@ -22,6 +22,8 @@ pub(super) fn check(document: &Document, report: &mut Report<'_>) {
     orders(document, report);
     admin(document.table("admin"), report);
     timeout(document, report);
+    probe(document, report);
+    hook(document, report);
 }
 
 /// Warnings that depend on this machine: file descriptors against the caps.
@@ -174,6 +176,7 @@ fn orders(document: &Document, report: &mut Report<'_>) {
     let pairs = [
         ("beat", "idle", "active", "an idle link cannot promise more than an active one"),
         ("detector.promise", "learn_max", "tau_min", "lateness below the time constant is never seen"),
+        ("probe", "interval", "timeout", "a probe must be over when the next one is due"),
         ("limits", "memory", "link_queue", "one full queue must fit in the memory for all"),
         ("limits", "memory", "stream_window", "one full stream must fit in the memory for all"),
     ];
@@ -227,6 +230,44 @@ fn admin(table: &Table, report: &mut Report<'_>) {
                 "anyone who reaches this address may drain or change this sidecar",
             )
             .hint("keep `listen` on loopback and give others `public`, which is read-only");
+    }
+}
+
+/// Keys that belong to another kind of probe do nothing, and an exec probe needs its program.
+fn probe(document: &Document, report: &mut Report<'_>) {
+    let table = document.table("probe");
+    let kind = table.text("kind").unwrap_or("off");
+    for (key, of) in [("path", "http"), ("status", "http"), ("command", "exec")] {
+        let entry = table.entry(key);
+        if entry.at != At::File && !entry.broken && kind != of && !table.entry("kind").broken {
+            report.warn(&entry.at, table.key(key), format!("does nothing: kind is \"{kind}\", not \"{of}\""));
+        }
+    }
+    let command = table.entry("command");
+    if kind == "exec" && table.words("command").is_empty() && !command.broken {
+        let at = if command.at == At::File { &table.entry("kind").at } else { &command.at };
+        report
+            .error(at, table.key("command"), "is needed with kind = \"exec\"")
+            .hint("write the program and its arguments, such as command = [\"pg_isready\", \"-q\"]");
+    }
+    let names: Vec<_> = document.list("inbound").iter().filter_map(|t| t.text("name")).collect();
+    for (i, name) in table.words("inbounds").iter().enumerate().filter(|(_, n)| !names.contains(&n.as_str()))
+    {
+        let key = format!("{}[{i}]", table.key("inbounds"));
+        let what = format!("there is no [[inbound]] \"{name}\"");
+        let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        report.error(&table.entry("inbounds").at, key, what).allowed(format!("names in the file: {known}"));
+    }
+}
+
+fn hook(document: &Document, report: &mut Report<'_>) {
+    let table = document.table("maintenance");
+    let mode = table.entry("mode");
+    if table.text("socket").is_some() && table.int("mode") & 0o002 != 0 {
+        let what = "any user of this machine may announce pauses, and so hide failures of this service";
+        report
+            .warn(&mode.at, table.key("mode"), what)
+            .hint("give the service's user a group in common: \"0660\"");
     }
 }
 

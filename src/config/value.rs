@@ -10,7 +10,7 @@ use toml::de::DeValue;
 use super::address::read_address;
 use super::checked::Cidr;
 use super::filter::parse_filter;
-use super::kind::{Choice, Kind, MAX_NAME};
+use super::kind::{Choice, Kind, MAX_NAME, MAX_SOCKET_PATH, MAX_URL_PATH};
 use super::words::{nearest, parse_size};
 
 /// A value of its kind. Lists are read by [`super::read`], element by element.
@@ -25,6 +25,7 @@ pub(super) enum Value {
     Address(SocketAddr),
     Networks(Vec<Cidr>),
     Endpoints(Vec<super::raw::Endpoint>),
+    Statuses(Vec<(u16, u16)>),
     Words(Vec<String>),
     Nothing,
 }
@@ -58,11 +59,19 @@ impl Kind {
             Kind::Real { min, max } => read_real(value, *min, *max),
             Kind::Size { min, max } => read_size(value, *min, *max),
             Kind::Duration { min, max, off } => read_duration(value, *min, *max, *off),
-            Kind::Text { .. } | Kind::Name | Kind::Choice(_) | Kind::Filter | Kind::Address(_) => {
+            Kind::Text { .. }
+            | Kind::Name
+            | Kind::Choice(_)
+            | Kind::Filter
+            | Kind::Address(_)
+            | Kind::UrlPath
+            | Kind::Statuses
+            | Kind::SocketPath
+            | Kind::Mode => {
                 let Some(text) = value.as_str() else { return wrong_type(value, "a string") };
                 self.read_text(text)
             }
-            Kind::Networks | Kind::Endpoints | Kind::Words(_) => wrong_type(value, "a list"),
+            Kind::Networks | Kind::Endpoints | Kind::Words(_) | Kind::Strings { .. } => wrong_type(value, "a list"),
         }
     }
 
@@ -79,6 +88,10 @@ impl Kind {
                 Err(what) => fault(what),
             },
             Kind::Address(role) => read_address(text, *role).map(Value::Address),
+            Kind::UrlPath => read_url_path(text),
+            Kind::Statuses => read_statuses(text),
+            Kind::SocketPath => read_socket_path(text),
+            Kind::Mode => read_mode(text),
             _ => Ok(Value::Text(text.to_owned())),
         }
     }
@@ -200,6 +213,73 @@ pub(super) fn read_word(choices: &[Choice], value: &DeValue<'_>, before: &[Strin
     read_choice(choices, text)?;
     if before.iter().any(|word| word == text) {
         return fault_hint(format!("\"{text}\" is listed twice"), "each counts once: remove one of them");
+    }
+    Ok(text.to_owned())
+}
+
+fn read_url_path(text: &str) -> Result<Value, Fault> {
+    if text.len() > MAX_URL_PATH {
+        return fault(format!("has {} bytes", text.len()));
+    }
+    if text.contains("://") {
+        return fault_hint(
+            "a URL where a path is needed",
+            "write only the path: the address is the inbound's `service`",
+        );
+    }
+    match text.chars().find(|c| !c.is_ascii_graphic() || *c == '#') {
+        _ if !text.starts_with('/') => fault("does not begin with a slash"),
+        Some(c) => fault(format!("holds {c:?}")),
+        None => Ok(Value::Text(text.to_owned())),
+    }
+}
+
+fn read_statuses(text: &str) -> Result<Value, Fault> {
+    let one = |part: &str| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let number = |n: &str| n.trim().parse::<u16>().ok().filter(|n| (100..=599).contains(n));
+        Some((number(from)?, number(to)?)).filter(|(from, to)| from <= to)
+    };
+    let parts: Vec<_> = text.split(',').take(33).map(one).collect();
+    if parts.len() > 32 {
+        return fault("has more than 32 parts");
+    }
+    match parts.into_iter().collect::<Option<Vec<_>>>() {
+        Some(ranges) => Ok(Value::Statuses(ranges)),
+        None => fault("not statuses"),
+    }
+}
+
+fn read_socket_path(text: &str) -> Result<Value, Fault> {
+    if !text.starts_with('/') {
+        return fault_hint(
+            "is not absolute",
+            "begin it with a slash: the folder that `run` is started in may change",
+        );
+    }
+    if text.len() > MAX_SOCKET_PATH {
+        return fault(format!("has {} bytes", text.len()));
+    }
+    if text.ends_with('/') || text.chars().any(char::is_control) {
+        return fault("is no path of a file");
+    }
+    Ok(Value::Text(text.to_owned()))
+}
+
+fn read_mode(text: &str) -> Result<Value, Fault> {
+    match u64::from_str_radix(text, 8).ok().filter(|m| (0o600..=0o777).contains(m) && m & 0o600 == 0o600) {
+        Some(mode) => Ok(Value::Int(mode)),
+        None => fault("not permissions of a socket"),
+    }
+}
+
+/// One string of a list.
+pub(super) fn read_string(text: &str, max: usize) -> Result<String, Fault> {
+    if text.is_empty() || text.len() > max {
+        return fault(format!("has {} bytes", text.len()));
+    }
+    if text.chars().any(char::is_control) {
+        return fault("holds control characters");
     }
     Ok(text.to_owned())
 }

@@ -1,9 +1,14 @@
-//! Evidence E3: /proc of the processes that own the listener. A process that cannot be seen is unknown, never guessed.
+//! Evidence E3: /proc of the processes that own the listener, and a pidfd of each as a second sign of exit. A process that
+//! cannot be seen is unknown, never guessed.
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::fuse::ProcessOpinion;
 pub use super::owners::Owner;
@@ -59,12 +64,25 @@ impl ProcStat {
 struct Watched {
     pid: u32,
     stat: File,
+    /// `None` where the kernel has none or forbids it.
+    pidfd: Option<OwnedFd>,
     last: Option<ProcStat>,
 }
 
 impl Watched {
     fn open(pid: u32) -> Option<Watched> {
-        Some(Watched { pid, stat: File::open(format!("/proc/{pid}/stat")).ok()?, last: None })
+        let stat = File::open(format!("/proc/{pid}/stat")).ok()?;
+        // Opened after `stat`: if the pid is used again in between, one of the two says so at the first look.
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let pidfd = raw.and_then(|p| pidfd_open(p, PidfdFlags::empty()).ok());
+        Some(Watched { pid, stat, pidfd, last: None })
+    }
+
+    /// All its threads have ended; true also for a zombie that nobody reaps.
+    fn exited(&self) -> bool {
+        let Some(fd) = &self.pidfd else { return false };
+        let mut fds = [PollFd::new(fd, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
     }
 
     /// The open file belongs to this process for ever: after its exit the read fails, also when the pid is used again.
@@ -159,7 +177,7 @@ impl ProcessWatch {
         let (mut all_stopped, mut blocked, mut ticks) = (true, false, 0u64);
         let before = self.watched.len();
         self.watched.retain_mut(|w| {
-            let Some(stat) = w.read() else { return false };
+            let Some(stat) = w.read().filter(|_| !w.exited()) else { return false };
             let halted = stat.traced() && w.last == Some(stat);
             all_stopped &= stat.stopped() || halted;
             blocked |= stat.state == 'D';
@@ -250,6 +268,29 @@ mod tests {
         while b.cpu_ticks < a.cpu_ticks + 2 {
             b = w.read().unwrap();
         }
+    }
+
+    #[test]
+    fn an_exit_is_seen_by_the_pidfd_while_the_zombie_is_still_there() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "read x"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut p = ProcessWatch::new();
+        p.adopt(&[child.id()]);
+        let now = Stamp::from_millis(1);
+        let seen = p.read(now);
+        assert!(seen.known && !seen.gone && !seen.stopped);
+        child.kill().unwrap();
+        // Not reaped: /proc goes on to show it.
+        while !p.watched.iter().all(Watched::exited) {
+            std::thread::yield_now();
+        }
+        assert!(ProcStat::parse(&std::fs::read(format!("/proc/{}/stat", child.id())).unwrap()).is_some());
+        let seen = p.read(now);
+        assert_eq!((seen.known, seen.gone, seen.stopped), (false, true, false));
+        child.wait().unwrap();
     }
 
     #[test]

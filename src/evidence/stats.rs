@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::answers::AnswerTimes;
+use super::notes::Notes;
+use super::prober::Activity;
 use crate::stamp::Stamp;
 use crate::verdict::Vouch;
 
@@ -17,9 +20,13 @@ pub struct ServiceStats {
     service: SocketAddr,
     /// Wakes the loop that samples: a FIN, RST or refusal of the service, or a first question after silence.
     pub kick: Arc<Notify>,
+    /// What its probe and its own announcements say.
+    pub notes: Notes,
+    pub(super) times: AnswerTimes,
     vouch: AtomicU8,
     vouched_at: AtomicU64,
     last_progress: AtomicU64,
+    last_asked: AtomicU64,
     utility: AtomicU32,
     in_flight: AtomicU32,
     oldest_since: AtomicU64,
@@ -87,6 +94,12 @@ pub(super) struct Walk {
     pub(super) asked: Vec<Asked>,
     pub(super) unanswered: usize,
     pub(super) conns: usize,
+    /// Questions whose last byte was taken before this were overtaken (E6); set by the caller.
+    pub(super) fresh_from: Stamp,
+    /// When the last byte of the oldest other question was taken.
+    pub(super) fresh: Option<Stamp>,
+    /// How many other questions there are.
+    pub(super) fresh_count: usize,
 }
 
 /// Handle of one connection to the service; dropping it says that the connection is closed.
@@ -109,9 +122,12 @@ impl ServiceStats {
         Arc::new(ServiceStats {
             service,
             kick,
+            notes: Notes::default(),
+            times: AnswerTimes::default(),
             vouch: AtomicU8::new(Vouch::Unknown.code()),
             vouched_at: AtomicU64::new(0),
             last_progress: AtomicU64::new(0),
+            last_asked: AtomicU64::new(0),
             utility: AtomicU32::new(0),
             in_flight: AtomicU32::new(0),
             oldest_since: AtomicU64::new(0),
@@ -198,6 +214,16 @@ impl ServiceStats {
         self.conns().len()
     }
 
+    /// When anything was asked or answered last, and until when a pause is announced.
+    pub fn activity(&self) -> Activity {
+        let last_progress = self.last_progress();
+        Activity {
+            last_sign: last_progress.max(Stamp::from_nanos(self.last_asked.load(Relaxed))),
+            last_progress,
+            paused_until: self.notes.paused_until(),
+        }
+    }
+
     pub(super) fn oldest_since(&self) -> Option<Stamp> {
         let since = self.oldest_since.load(Relaxed);
         (since != 0 && self.in_flight.load(Relaxed) > 0).then(|| Stamp::from_nanos(since))
@@ -247,7 +273,7 @@ impl ServiceStats {
     /// oldest.
     pub(super) fn walk(&self, oldest: usize, others: usize, turn: usize, out: &mut Walk) {
         out.asked.clear();
-        out.unanswered = 0;
+        (out.unanswered, out.fresh, out.fresh_count) = (0, None, 0);
         let conns = self.conns();
         out.conns = conns.len();
         if self.in_flight.load(Relaxed) == 0 {
@@ -256,6 +282,11 @@ impl ServiceStats {
         for conn in conns.iter() {
             let Some(since) = conn.since() else { continue };
             out.unanswered += 1;
+            let sent = Stamp::from_nanos(conn.last_sent.load(Relaxed));
+            if sent >= out.fresh_from {
+                out.fresh = Some(out.fresh.map_or(sent, |f| f.min(sent)));
+                out.fresh_count += 1;
+            }
             let at = out.asked.partition_point(|a| a.since <= since);
             if at < oldest {
                 out.asked.truncate(oldest - 1);
@@ -288,6 +319,7 @@ impl ServiceStats {
     }
 
     fn asked_at(&self, ns: u64) {
+        self.last_asked.store(ns, Relaxed);
         if self.in_flight.fetch_add(1, SeqCst) == 0 {
             self.oldest_since.store(ns, Relaxed);
         }
@@ -335,6 +367,7 @@ impl ConnStats {
             self.conn.answers.fetch_add(1, Relaxed);
             self.stats.utility.fetch_add(1, Relaxed);
             let processing = now.since(Stamp::from_nanos(self.conn.last_sent.load(Relaxed)));
+            self.stats.times.add(processing);
             self.stats
                 .processing_us
                 .store(u32::try_from(processing.as_micros()).unwrap_or(u32::MAX), Relaxed);
@@ -437,6 +470,13 @@ mod tests {
         s.walk(4, 3, 0, &mut w);
         let ports: Vec<u16> = w.asked.iter().map(|a| a.conn.local().port()).collect();
         assert_eq!((ports, w.unanswered, w.conns), (vec![18, 17, 16, 15, 0, 1, 2], 19, 20));
+        assert_eq!(w.fresh, Some(ms(82)), "the oldest of all");
+        w.fresh_from = ms(90);
+        s.walk(4, 0, 0, &mut w);
+        assert_eq!(w.fresh, Some(ms(90)), "the oldest that was not overtaken");
+        w.fresh_from = ms(101);
+        s.walk(4, 0, 0, &mut w);
+        assert_eq!(w.fresh, None);
         s.walk(1, 2, 18, &mut w);
         let ports: Vec<u16> = w.asked.iter().map(|a| a.conn.local().port()).collect();
         assert_eq!(ports, [18, 0, 1]);
@@ -470,6 +510,22 @@ mod tests {
         let mut want: Vec<u16> = conns.iter().map(|c| c.conn.local.port()).collect();
         want.sort_unstable();
         assert_eq!(left, want);
+    }
+
+    #[test]
+    fn activity_is_the_last_question_or_answer() {
+        let s = stats();
+        let c = s.conn_opened(local(1));
+        assert_eq!(s.activity(), Activity::default());
+        c.sent(ms(10));
+        c.sent(ms(11));
+        assert_eq!((s.activity().last_sign, s.activity().last_progress), (ms(10), Stamp::ZERO));
+        c.received(ms(20));
+        s.notes.announced(ms(21), ms(500), "gc");
+        assert_eq!(
+            s.activity(),
+            Activity { last_sign: ms(20), last_progress: ms(20), paused_until: ms(500) }
+        );
     }
 
     #[tokio::test]

@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
-
+use super::answers::{Answers, Waiting};
+use super::explain::{AnswersView, Explain, HookView, ProbeView, whole_ms};
 use super::fuse::{Fusion, ListenerView, Observation, Patience, ProcessOpinion, Unread};
 use super::listener::{ListenerWatch, reachable};
-use super::probe::Probe;
 use super::process::ProcessWatch;
 use super::reads::{ReadSample, ReadTracker};
+use super::redial::Redial;
 use super::schedule::{FAST, LATELY_WITHIN, Schedule, Situation};
 use super::stats::{Asked, Question, ServiceStats, Walk};
 use crate::config::checked::Service;
@@ -46,39 +46,6 @@ impl From<&Service> for Params {
     }
 }
 
-/// What a watch sees, for `/status`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Explain {
-    /// The service's address.
-    pub service: SocketAddr,
-    /// The vouch, as beats carry it.
-    pub vouch: Vouch,
-    /// Connections to the service.
-    pub connections: usize,
-    /// Of those, with something unanswered.
-    pub unanswered: usize,
-    /// Age of the oldest question, ms.
-    pub oldest_unanswered_ms: u64,
-    /// Most unread bytes of one sampled connection.
-    pub unread_bytes: u32,
-    /// How long bytes usually lie unread, ms.
-    pub read_delay_ms: f64,
-    /// Unread for longer than this, without progress, is a stall, ms.
-    pub stall_limit_ms: f64,
-    /// The listener; `None`: it cannot be seen from here.
-    pub listener: Option<ListenerView>,
-    /// The owner's processes; `known` is false where they cannot be seen.
-    pub process: ProcessOpinion,
-    /// Their ids.
-    pub pids: Vec<u32>,
-    /// Connections that the service ended first, by FIN.
-    pub fins: u64,
-    /// By RST.
-    pub resets: u64,
-    /// The last connect was refused.
-    pub refused: bool,
-}
-
 /// Watches one service.
 #[derive(Debug)]
 pub struct ServiceWatch {
@@ -88,7 +55,8 @@ pub struct ServiceWatch {
     schedule: Schedule,
     listener: ListenerWatch,
     process: ProcessWatch,
-    probe: Probe,
+    redial: Redial,
+    answers: Answers,
     followed: HashMap<u64, (Question, ReadTracker)>,
     published: Vouch,
     walk: Walk,
@@ -111,7 +79,8 @@ impl ServiceWatch {
             fusion: Fusion::new(patience),
             schedule: Schedule::new(),
             process: ProcessWatch::new(),
-            probe: Probe::default(),
+            redial: Redial::default(),
+            answers: Answers::new(),
             followed: HashMap::new(),
             published: Vouch::Unknown,
             walk: Walk::default(),
@@ -140,6 +109,7 @@ impl ServiceWatch {
         let late = if due == Stamp::ZERO { Duration::ZERO } else { now.since(due) };
         let late = if late > LATE { late } else { Duration::ZERO };
         let ended = self.stats.take_ended();
+        self.walk.fresh_from = self.answers.fresh_from();
         let read = with_diag(|diag| self.ask_kernel(diag, now, late)).unwrap_or_else(|| {
             self.last_listener = None;
             self.unread.clear();
@@ -151,6 +121,7 @@ impl ServiceWatch {
         let answered = self.stats.last_progress();
         let progress = read || answered > self.progress_seen;
         self.progress_seen = answered;
+        self.judge_answers(now, late, answered);
         let vouch = self.fuse(now, late, progress);
         self.stats.publish(vouch, now);
         self.reschedule(now, ended, vouch);
@@ -163,17 +134,15 @@ impl ServiceWatch {
     pub fn explain(&self, now: Stamp) -> Explain {
         let (fins, resets) = self.stats.ended_by_service();
         let ms = |d: Duration| d.as_secs_f64() * 1000.0;
+        let progress = self.stats.last_progress();
+        let notes = &self.stats.notes;
         Explain {
             service: self.stats.service(),
             vouch: self.stats.vouch(),
             connections: self.stats.open_conns(),
             unanswered: usize::from(self.stats.in_flight()),
-            oldest_unanswered_ms: self
-                .stats
-                .oldest_unanswered(now)
-                .as_millis()
-                .try_into()
-                .unwrap_or(u64::MAX),
+            oldest_unanswered_ms: whole_ms(self.stats.oldest_unanswered(now)),
+            last_progress_ms: (progress != Stamp::ZERO).then(|| whole_ms(now.since(progress))),
             unread_bytes: self.unread.iter().map(|u| u.bytes).max().unwrap_or(0),
             read_delay_ms: ms(self.fusion.read_delay()),
             stall_limit_ms: ms(self.fusion.stall_limit()),
@@ -183,7 +152,32 @@ impl ServiceWatch {
             fins,
             resets,
             refused: self.stats.is_refused(),
+            probe: ProbeView::new(notes.probe(), notes.opinion(progress), now),
+            answers: AnswersView {
+                samples: self.answers.samples(),
+                usual_ms: self.answers.usual().map(ms),
+                limit_ms: self.answers.limit().map(ms),
+                slow: self.answers.slow(),
+            },
+            hook: HookView::new(notes.pause(), now),
         }
+    }
+
+    /// E6. What another evidence explains is no answer time to be learned.
+    fn judge_answers(&mut self, now: Stamp, late: Duration, last_answer: Stamp) {
+        let limit = self.fusion.stall_limit();
+        let unread = self.unread.iter().any(|u| now.since(u.since) > limit);
+        let paused = self.stats.notes.paused_until() > now;
+        let trouble = matches!(self.published, Vouch::Stopped | Vouch::Gone | Vouch::Busy | Vouch::Stuck);
+        let waiting = Waiting {
+            now,
+            late: !late.is_zero(),
+            last_answer,
+            fresh: self.walk.fresh,
+            fresh_count: self.walk.fresh_count,
+            explained: unread || paused || trouble,
+        };
+        self.answers.observe(&self.stats.times, waiting);
     }
 
     /// E2 and E4; true if the service read something.
@@ -242,6 +236,8 @@ impl ServiceWatch {
             listener: self.last_listener,
             process: Some(self.last_process),
             refused: self.stats.is_refused(),
+            slow: self.answers.slow(),
+            probe: self.stats.notes.opinion(self.progress_seen),
         });
         if self.last_process.stopped && vouch == Vouch::Working {
             self.process.distrust();
@@ -256,7 +252,7 @@ impl ServiceWatch {
         }
         let back = match self.last_listener {
             Some(l) => l.listening,
-            None => self.probe.poll(now, self.service),
+            None => self.redial.poll(now, self.service),
         };
         if back {
             self.stats.clear_refusal();

@@ -19,7 +19,7 @@ const MAINTENANCE_MAX: Duration = Duration::from_secs(30);
 /// Longest promise that is believed: what links without duty promise.
 const PROMISE_MAX: Duration = super::pace::OFF_DUTY;
 /// No path has a longer round trip; what a peer makes us measure must not slow its own judgement for long.
-const RTT_MAX: Duration = Duration::from_secs(1);
+pub const RTT_MAX: Duration = Duration::from_secs(1);
 
 impl Link {
     /// Decodes and acts. Bytes of a frame that is not complete are kept by the decoder.

@@ -17,7 +17,7 @@ use super::quota::{Permit, Quota};
 use super::strangers::Strangers;
 use crate::clock;
 use crate::detector::Output;
-use crate::evidence::ServiceStats;
+use crate::evidence::{Explain, ServiceStats};
 use crate::link::driver::Peer;
 use crate::link::handshake::{self, DialError};
 use crate::link::pace::{OFF_DUTY, PaceParams};
@@ -64,8 +64,8 @@ pub struct Inbound {
     pub metrics: Arc<InboundMetrics>,
     /// Links open now.
     pub links: AtomicUsize,
-    /// The evidence behind the vouch, for people.
-    pub explain: Mutex<String>,
+    /// The evidence behind the vouch, as of the last look worth telling.
+    pub explain: Mutex<Option<Explain>>,
 }
 
 /// What all links of this process say and keep to.

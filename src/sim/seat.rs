@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::detectors::Contestant;
 use super::sender::{Frame, Ours};
 use crate::detector::{Detector, Facts, Kind, LinkJudge, Output};
+use crate::link::receive::RTT_MAX;
 use crate::stamp::Stamp;
 use crate::verdict::State;
 
@@ -136,14 +137,14 @@ impl Seat {
         if let Some(sent) = frame.answers
             && sent == self.asked
         {
-            self.judge.rtt_sample(now.since(sent));
+            self.judge.rtt_sample(now.since(sent).min(RTT_MAX));
             self.judge.challenge_answered(now);
             self.asked = Stamp::ZERO;
         }
         // Who asks nobody measures nothing and is heard by nobody.
         let echo = frame.echo.filter(|_| self.law.is_none());
         if let Some(sent) = echo {
-            self.judge.rtt_sample(now.since(sent).saturating_sub(frame.heard_age));
+            self.judge.rtt_sample(now.since(sent).saturating_sub(frame.heard_age).min(RTT_MAX));
         }
         if frame.stalled {
             self.judge.peer_stalled(now);

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 mod judging;
+mod observing;
 mod process;
 mod proxying;
 
@@ -113,6 +114,8 @@ pub const SECTIONS: &[Section] = &[
     judging::BACKPRESSURE,
     process::DRAIN,
     judging::SERVICE,
+    observing::PROBE,
+    observing::MAINTENANCE,
     process::LIMITS,
     process::TRACE,
     process::LOG,
@@ -133,5 +136,4 @@ pub const PLANNED: &[(&str, &str)] = &[
     ("outbound.bulkhead", "`[limits]` holds the caps that exist: remove the table"),
     ("outbound.fallback", "nothing falls back yet: remove the table"),
     ("outbound.discovery", "write the addresses in `endpoints`: remove the table"),
-    ("probe", "the service is judged by passive evidence only: remove the table"),
 ];

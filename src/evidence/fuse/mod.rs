@@ -17,6 +17,8 @@ const LEARN_MAX: Duration = Duration::from_millis(300);
 const LEARN_DECAY: f64 = 0.98;
 /// A request that was read and not answered counts as a long computation after this.
 const BUSY_AFTER: Duration = Duration::from_millis(50);
+/// CPU time that E3 calls burning may be this old.
+const CPU_LOOKS_BACK: Duration = Duration::from_millis(200);
 /// Progress keeps the vouch at `working` for this long, so that each request does not change it twice.
 const WORKING_HOLD: Duration = Duration::from_millis(100);
 /// Most time one observation may add to a stall: the planned interval is 5 ms, the rest was our own pause.
@@ -46,6 +48,19 @@ pub struct ListenerView {
     pub queue: u32,
     /// Room for them.
     pub backlog: u32,
+}
+
+/// What the probes of a quiet service come to (E5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProbeOpinion {
+    /// No probe, or traffic came since.
+    #[default]
+    Unknown,
+    /// It answers.
+    Alive,
+    /// It failed so often in a row that it is doubted.
+    Failing,
 }
 
 /// A connection with bytes the service has not read (E2).
@@ -82,6 +97,10 @@ pub struct Observation<'a> {
     pub process: Option<ProcessOpinion>,
     /// The last connect was refused and none succeeded since.
     pub refused: bool,
+    /// A question waits longer than this service ever makes one wait, and nobody is answered (E6).
+    pub slow: bool,
+    /// Said since the last progress (E5).
+    pub probe: ProbeOpinion,
 }
 
 /// Patience of the fusion, from `[service]`.
@@ -105,6 +124,7 @@ pub struct Fusion {
     read_delay: Duration,
     stalled_for: Duration,
     busy_for: Duration,
+    slow_for: Duration,
     queue: Option<u32>,
     queue_at_stall: Option<u32>,
     /// Progress was seen although E3 said `stopped`: E3 looks at the wrong processes.
@@ -123,6 +143,7 @@ impl Fusion {
             read_delay: Duration::ZERO,
             stalled_for: Duration::ZERO,
             busy_for: Duration::ZERO,
+            slow_for: Duration::ZERO,
             queue: None,
             queue_at_stall: None,
             distrust_stopped: false,
@@ -206,10 +227,14 @@ impl Fusion {
         if matches!(self.vouch, Vouch::Stopped | Vouch::Gone) {
             self.running_since = Some(o.now);
         }
+        self.slow_for = if o.slow { self.slow_for + step } else { Duration::ZERO };
         if progress {
             self.running_since = None;
-            self.forget_stall();
-            return Vouch::Working;
+            // Reads and accepts are no progress where answers are due and none comes: the accept loop may live on alone.
+            if !o.slow {
+                self.forget_stall();
+                return Vouch::Working;
+            }
         }
         if let Some(trouble) = self.trouble(o, step) {
             return trouble;
@@ -220,18 +245,22 @@ impl Fusion {
         let seen = o.listener.is_some() || o.process.is_some_and(|p| p.known);
         match self.last_progress {
             Some(p) if o.now.since(p) < WORKING_HOLD => Vouch::Working,
+            _ if o.probe == ProbeOpinion::Alive => Vouch::Running,
             _ if o.unanswered == 0 && (seen || self.last_progress.is_some()) => Vouch::Idle,
             _ => Vouch::Unknown,
         }
     }
 
-    /// Busy, stalled or stuck. A stall that goes away without progress (the client gave up) is forgotten.
+    /// Busy, stalled or stuck: by unread bytes, CPU time, late answers, failing probes. A stall that goes away without
+    /// progress (the client gave up) is forgotten.
     fn trouble(&mut self, o: &Observation<'_>, step: Duration) -> Option<Vouch> {
         let limit = self.stall_limit();
         let stalled = self.unread_longer_than(o, limit);
         let quiet = o.oldest_unanswered.min(self.quiet(o.now));
         let burning = o.process.is_some_and(|p| p.cpu_advancing);
-        let computing = burning && o.unanswered > 0 && quiet > limit.max(BUSY_AFTER);
+        let computing = o.unanswered > 0 && (o.slow || quiet > limit.max(BUSY_AFTER));
+        // CPU time of before the silence is no excuse for it: a dead-lock stops a service that was busy until then.
+        let burning = burning && (!o.slow || self.slow_for >= CPU_LOOKS_BACK);
         let exhausted = self.busy_for >= self.patience.busy;
         if burning && (stalled > 0 || computing) && !exhausted {
             self.busy_for += step;
@@ -241,7 +270,9 @@ impl Fusion {
             if o.unanswered == 0 {
                 self.forget_stall();
             }
-            return None;
+            // Slow answers and failing probes are doubted, and no more: neither ever becomes `stuck`.
+            let doubted = o.slow || o.probe == ProbeOpinion::Failing;
+            return doubted.then_some(Vouch::Stalled);
         }
         let queue = o.listener.map_or(0, |l| l.queue);
         let first = *self.queue_at_stall.get_or_insert(queue);

@@ -290,3 +290,134 @@ fn a_client_that_gives_up_ends_the_stall() {
     assert_eq!(r.step(), Vouch::Working);
     assert_eq!(r.until_not(Vouch::Working, 500).0, Vouch::Idle);
 }
+
+#[test]
+fn late_answers_are_a_stall_whatever_is_read_or_accepted_and_never_more() {
+    let mut r = Rig::new();
+    r.progress();
+    (r.base.unanswered, r.base.slow) = (3, true);
+    for i in 0..2000 {
+        let queue = 4 - i % 4;
+        let v = r.observe(|o| {
+            o.progress = i % 2 == 0;
+            o.listener = Some(ListenerView { queue, ..LISTENS });
+        });
+        assert_eq!(v, Vouch::Stalled, "{i}");
+    }
+    r.base.slow = false;
+    assert_eq!(r.progress(), Vouch::Working);
+}
+
+#[test]
+fn late_answers_need_no_view_of_process_or_socket() {
+    let mut r = Rig::new();
+    r.progress();
+    (r.base.process, r.base.listener, r.base.slow, r.base.unanswered) = (None, None, true, 1);
+    assert_eq!(r.step(), Vouch::Stalled);
+}
+
+#[test]
+fn a_busy_service_that_stops_answering_is_stalled_first_and_busy_only_if_it_goes_on_burning() {
+    let mut r = Rig::new();
+    r.progress();
+    (r.base.unanswered, r.base.oldest_unanswered, r.base.slow) = (1, ms(400), true);
+    r.base.process = Some(ProcessOpinion { cpu_advancing: true, ..RUNS });
+    r.step();
+    let (v, after) = r.until_not(Vouch::Stalled, 1000);
+    assert_eq!(v, Vouch::Busy);
+    assert!((190..=205).contains(&after), "{after}");
+    assert_eq!(r.until_not(Vouch::Busy, 10_000).0, Vouch::Stalled, "patience ends");
+    assert_eq!(r.until_not(Vouch::Stalled, 10_000).0, Vouch::Stalled, "one sign alone never fails it");
+}
+
+#[test]
+fn a_failing_probe_is_doubt_at_most_and_ends_with_work() {
+    let mut r = Rig::new();
+    r.progress();
+    r.until_not(Vouch::Working, 500);
+    r.base.probe = ProbeOpinion::Failing;
+    assert_eq!(r.until_not(Vouch::Stalled, 60_000).0, Vouch::Stalled);
+    assert_eq!(r.progress(), Vouch::Working);
+    let stopped = ProcessOpinion { stopped: true, ..RUNS };
+    assert_eq!(r.observe(|o| o.process = Some(stopped)), Vouch::Stopped, "proof is proof");
+}
+
+#[test]
+fn a_probe_that_answers_is_life_while_nothing_is_asked_and_excuses_nothing() {
+    let mut r = Rig::new();
+    r.base.probe = ProbeOpinion::Alive;
+    assert_eq!(r.step(), Vouch::Running);
+    (r.base.process, r.base.listener) = (None, None);
+    assert_eq!(r.step(), Vouch::Running, "nothing else need be seen");
+    assert_eq!(r.progress(), Vouch::Working);
+    r.unread_since = vec![r.now];
+    assert_eq!(r.until_not(Vouch::Working, 500).0, Vouch::Stalled);
+    r.unread_since.clear();
+    (r.base.slow, r.base.unanswered) = (true, 1);
+    assert_eq!(r.step(), Vouch::Stalled, "a health page of its own thread says nothing of the workers");
+    let not = ListenerView { listening: false, queue: 0, backlog: 0 };
+    assert_eq!(r.observe(|o| o.listener = Some(not)), Vouch::Gone);
+}
+
+mod properties {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// One look: progress, unread connections, listener, process, slow, probe.
+    type Look = (bool, usize, u8, u8, bool, u8);
+
+    fn look() -> impl Strategy<Value = Look> {
+        (any::<bool>(), 0usize..4, 0u8..4, 0u8..5, any::<bool>(), 0u8..3)
+    }
+
+    fn apply(o: &mut Observation<'_>, l: Look) {
+        o.progress = l.0;
+        o.listener = match l.2 {
+            0 => None,
+            1 => Some(ListenerView { listening: false, queue: 0, backlog: 0 }),
+            n => Some(ListenerView { queue: u32::from(n), ..LISTENS }),
+        };
+        o.process = match l.3 {
+            0 => None,
+            1 => Some(ProcessOpinion { stopped: true, ..RUNS }),
+            2 => Some(ProcessOpinion { gone: true, ..ProcessOpinion::default() }),
+            3 => Some(ProcessOpinion { cpu_advancing: true, ..RUNS }),
+            _ => Some(RUNS),
+        };
+        o.slow = l.4;
+        o.probe = [ProbeOpinion::Unknown, ProbeOpinion::Alive, ProbeOpinion::Failing][usize::from(l.5)];
+    }
+
+    proptest! {
+        /// What is FAILED needs proof, or two signs of a stall; late answers and probes alone never do it.
+        #[test]
+        fn nothing_fails_without_its_reason(looks in prop::collection::vec(look(), 1..400)) {
+            let mut r = Rig::new();
+            for l in looks {
+                let unread = r.unread_since.len();
+                if l.1 > unread { r.unread_since.push(r.now) } else if l.1 == 0 { r.unread_since.clear() }
+                let mut seen = Observation::default();
+                let v = r.observe(|o| { apply(o, l); (seen.listener, seen.process) = (o.listener, o.process); });
+                let process = seen.process.unwrap_or_default();
+                match v {
+                    Vouch::Gone => prop_assert!(seen.listener.map_or(process.gone, |x| !x.listening)),
+                    Vouch::Stopped => prop_assert!(process.stopped),
+                    Vouch::Stuck => prop_assert!(!r.unread_since.is_empty()),
+                    Vouch::Working => prop_assert!(!l.4),
+                    _ => {}
+                }
+            }
+        }
+
+        /// Late answers and probes, with nothing unread and no CPU burning: never worse than doubted.
+        #[test]
+        fn slow_and_probe_alone_never_fail(looks in prop::collection::vec((any::<bool>(), any::<bool>(), 0u8..3), 1..600)) {
+            let mut r = Rig::new();
+            for (progress, slow, probe) in looks {
+                let v = r.observe(|o| apply(o, (progress, 0, 2, 4, slow, probe)));
+                prop_assert!(!matches!(v, Vouch::Stuck | Vouch::Stopped | Vouch::Gone | Vouch::Busy), "{v:?}");
+            }
+        }
+    }
+}

@@ -14,18 +14,18 @@ const GIVE_UP: Duration = Duration::from_secs(1);
 
 /// A non-blocking connect, repeated until it succeeds.
 #[derive(Debug, Default)]
-pub(super) struct Probe {
+pub(super) struct Redial {
     pending: Option<Socket>,
     begun: Option<Stamp>,
 }
 
-impl Probe {
+impl Redial {
     /// True once a connection is made; it is closed at once.
     pub(super) fn poll(&mut self, now: Stamp, service: SocketAddr) -> bool {
         if let Some(s) = &self.pending {
             match s.take_error() {
                 Ok(None) if s.peer_addr().is_ok() => {
-                    *self = Probe::default();
+                    *self = Redial::default();
                     return true;
                 }
                 Ok(None) => {}
@@ -63,7 +63,7 @@ mod tests {
         let l = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = l.local_addr().unwrap();
         drop(l);
-        let mut p = Probe::default();
+        let mut p = Redial::default();
         let ms = Stamp::from_millis;
         assert!(!p.poll(ms(1000), at));
         assert!(!p.poll(ms(1005), at));
