@@ -27,6 +27,8 @@ pub struct Ask {
     again: Stamp,
     round_left: u8,
     round_next: Stamp,
+    /// The latest question was one of a round, not of a silence.
+    in_round: bool,
 }
 
 impl Ask {
@@ -39,6 +41,7 @@ impl Ask {
             again: Stamp::ZERO,
             round_left: 0,
             round_next: Stamp::ZERO,
+            in_round: false,
         }
     }
 
@@ -73,6 +76,7 @@ impl Ask {
 
     /// A challenge of a silence is handed to the shell.
     pub fn request(&mut self, now: Stamp, rtt: Duration) {
+        self.in_round = false;
         self.requested.get_or_insert(now);
         self.again = now + self.pause(rtt);
         self.asked = self.asked.saturating_add(1);
@@ -80,8 +84,14 @@ impl Ask {
 
     /// A challenge of the recovery round is handed to the shell.
     pub fn request_in_round(&mut self, now: Stamp) {
+        self.in_round = true;
         self.round_left = self.round_left.saturating_sub(1);
         self.round_next = now + FRAME_SPACING;
+    }
+
+    /// Whether the latest question was asked without a silence: its answer says nothing of the peer's rhythm.
+    pub fn in_round(&self) -> bool {
+        self.in_round
     }
 
     /// The shell wrote a challenge.

@@ -51,6 +51,12 @@ impl Rule for Chen {
         self.sum += i128::from(late) - i128::from(self.late.push(late).unwrap_or(0));
     }
 
+    fn unlearn(&mut self) {
+        if let Some((late, back)) = self.late.undo() {
+            self.sum -= i128::from(late) - i128::from(back.unwrap_or(0));
+        }
+    }
+
     fn waits(&self, promise: Duration) -> Waits {
         let mean = self.sum as f64 / self.late.len().max(1) as f64;
         let expected = of_ns(signed_ns(promise) as f64 + mean);

@@ -72,6 +72,8 @@ impl Waits {
 pub(super) trait Rule: Clone + fmt::Debug + Send + 'static {
     /// A gap ended that the peer had promised to end within `promise`.
     fn learn(&mut self, gap: Duration, promise: Duration);
+    /// Takes back what was learned last, once.
+    fn unlearn(&mut self);
     /// What the law waits for now.
     fn waits(&self, promise: Duration) -> Waits;
 }
@@ -81,13 +83,15 @@ pub(super) trait Rule: Clone + fmt::Debug + Send + 'static {
 pub(super) struct Window {
     size: usize,
     kept: VecDeque<i64>,
+    /// What the latest one pushed out.
+    out: Option<i64>,
 }
 
 impl Window {
     /// An empty window; memory comes as it fills.
     pub(super) fn new(size: u32) -> Window {
         let size = usize::try_from(size).unwrap_or(WINDOW_MAX).clamp(MIN_GAPS, WINDOW_MAX);
-        Window { size, kept: VecDeque::new() }
+        Window { size, kept: VecDeque::new(), out: None }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -96,9 +100,19 @@ impl Window {
 
     /// Adds one and returns the one that had to leave.
     pub(super) fn push(&mut self, ns: i64) -> Option<i64> {
-        let out = if self.kept.len() >= self.size { self.kept.pop_front() } else { None };
+        self.out = if self.kept.len() >= self.size { self.kept.pop_front() } else { None };
         self.kept.push_back(ns);
-        out
+        self.out
+    }
+
+    /// Takes the latest one back, once, and returns it with the one that comes back for it.
+    pub(super) fn undo(&mut self) -> Option<(i64, Option<i64>)> {
+        let undone = self.kept.pop_back()?;
+        let back = self.out.take();
+        if let Some(ns) = back {
+            self.kept.push_front(ns);
+        }
+        Some((undone, back))
     }
 }
 
@@ -131,6 +145,8 @@ pub(super) struct Waiting<R> {
     origin: Stamp,
     /// The gap that is running is explained in part: it teaches nothing.
     explained: bool,
+    /// The arrival whose gap was learned last.
+    taught_at: Option<Stamp>,
     promise: Duration,
     hold: Stamp,
     credit: Credit,
@@ -148,6 +164,7 @@ impl<R: Rule> Waiting<R> {
             from: now,
             origin: now,
             explained: false,
+            taught_at: None,
             promise,
             hold: Stamp::ZERO,
             credit: Credit::new(),
@@ -169,6 +186,7 @@ impl<R: Rule> Waiting<R> {
         self.credit.fell_to(self.score(at));
         if !self.explained && !rests(self.promise) {
             self.rule.learn(at.since(self.from), self.promise);
+            self.taught_at = Some(at);
         }
         self.explained = false;
         self.last = at;
@@ -253,6 +271,15 @@ impl<R: Rule> Detector for Waiting<R> {
 
     fn held(&self, now: Stamp) -> bool {
         now < self.hold && now >= self.from + self.waits.fail
+    }
+
+    fn answered(&mut self) {
+        if self.taught_at == Some(self.last) {
+            self.taught_at = None;
+            self.rule.unlearn();
+            self.waits = self.rule.waits(self.promise);
+            self.origin = self.start();
+        }
     }
 
     fn peak(&self, _now: Stamp) -> Duration {

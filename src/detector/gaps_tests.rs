@@ -138,3 +138,35 @@ fn the_round_trip_is_nothing_to_them() {
         assert!(!law.challenges() && law.peak(ms(9000)).is_zero());
     }
 }
+
+#[test]
+fn an_answer_takes_its_gap_back_and_no_other() {
+    for (kind, mut law) in steady() {
+        law.heard(ms(2616), Some(dur(20)));
+        let before = patience(&*law);
+        law.heard(ms(2900), Some(dur(20)));
+        let learned = patience(&*law);
+        assert!(
+            kind == Kind::Timeout || learned != before || kind == Kind::P95,
+            "{kind:?}: 284 ms are a lesson"
+        );
+        law.answered();
+        assert_eq!(patience(&*law), before, "{kind:?}");
+        law.answered();
+        assert_eq!(patience(&*law), before, "{kind:?}: once");
+        law.heard(ms(2916), Some(dur(20)));
+        let (due, ..) = patience(&*law);
+        assert!(due >= dur(15) && due <= dur(20), "{kind:?}: {due:?}");
+    }
+}
+
+#[test]
+fn a_window_takes_the_latest_back() {
+    let mut window = Window::new(5);
+    for i in 0..7 {
+        window.push(i);
+    }
+    assert_eq!(window.undo(), Some((6, Some(1))));
+    assert_eq!(window.kept, [1, 2, 3, 4, 5]);
+    assert_eq!(window.undo(), Some((5, None)), "what comes back comes once");
+}

@@ -33,6 +33,8 @@ pub struct Huddm {
     decay: Decay,
     slack: Duration,
     estimate_ms: f64,
+    /// The estimate before the latest gap.
+    before_ms: f64,
     /// The peer's, in force. Only one of a link off duty means something to this law.
     promise: Duration,
     base: f64,
@@ -52,6 +54,7 @@ impl Huddm {
             decay,
             slack: params.slack,
             estimate_ms: FIRST_ESTIMATE_MS,
+            before_ms: FIRST_ESTIMATE_MS,
             promise: params.first_promise,
             base: 1.0,
             counted_from: now,
@@ -113,6 +116,7 @@ impl Detector for Huddm {
         let at = at.max(self.counted_from);
         self.uncredited = self.score(at);
         self.base = (self.uncredited + FRAME_WORTH).min(1.0);
+        self.before_ms = self.estimate_ms;
         if !rests(self.promise) {
             let gap = millis(at.since(self.counted_from)).max(GAP_FLOOR_MS);
             self.estimate_ms = 0.9 * self.estimate_ms + 0.1 * gap;
@@ -172,6 +176,11 @@ impl Detector for Huddm {
     fn held(&self, now: Stamp) -> bool {
         let ahead = self.expected.since(self.unheld_after(self.counted_from));
         now < self.hold && now + ahead >= self.fail_at()
+    }
+
+    fn answered(&mut self) {
+        self.estimate_ms = self.before_ms;
+        self.expected = self.expected_after(self.counted_from);
     }
 
     fn peak(&self, _now: Stamp) -> Duration {

@@ -132,7 +132,7 @@ proptest! {
 
     #[test]
     fn absurd_input_changes_nothing_worse_than_the_score(
-        steps in prop::collection::vec((0u8..9, any::<u64>(), any::<u64>()), 1..60), near in any::<bool>(),
+        steps in prop::collection::vec((0u8..10, any::<u64>(), any::<u64>()), 1..60), near in any::<bool>(),
     ) {
         for (name, mut law) in laws(ms(1000)) {
             for (what, a, b) in &steps {
@@ -147,6 +147,7 @@ proptest! {
                     4 => law.excuse(x, y),
                     5 => law.hold(x, y),
                     6 => law.inherit(x, Duration::from_nanos(*b)),
+                    8 => law.answered(),
                     7 => law.set_noise(Duration::from_nanos(*b % 250_000_000)),
                     _ => law.set_rtt(Duration::from_nanos(*a % 3_600_000_000_000)),
                 }

@@ -172,6 +172,9 @@ pub trait Detector: fmt::Debug + Send + Fork {
     fn inherit(&mut self, _now: Stamp, _peak: Duration) {}
     /// The loops that beat and listen were late by this much lately, as they say themselves. Nothing for laws that do not ask.
     fn set_noise(&mut self, _noise: Duration) {}
+    /// The latest arrival answered a question that no silence had raised: it is life, but no sample of the peer's rhythm.
+    /// Laws that learn from gaps would expect the next one as soon, doubt, and be asked to ask again.
+    fn answered(&mut self) {}
     /// Whether the law asks before it doubts.
     fn challenges(&self) -> bool;
     /// Promise (or expected interval) in force.

@@ -39,6 +39,18 @@ impl P95 {
         P95 { factor: params.factor, gaps: Window::new(params.window), sorted: Vec::new() }
     }
 
+    fn exchange(&mut self, out: Option<i64>, gap: Option<i64>) {
+        if let Some(out) = out
+            && let Ok(index) = self.sorted.binary_search(&out)
+        {
+            self.sorted.remove(index);
+        }
+        if let Some(gap) = gap {
+            let index = self.sorted.partition_point(|kept| *kept < gap);
+            self.sorted.insert(index, gap);
+        }
+    }
+
     /// The least gap that 95 % of them do not exceed.
     fn percentile(&self) -> Option<Duration> {
         let rank = (self.sorted.len() * 95).div_ceil(100);
@@ -50,13 +62,14 @@ impl P95 {
 impl Rule for P95 {
     fn learn(&mut self, gap: Duration, _promise: Duration) {
         let gap = signed_ns(gap);
-        if let Some(out) = self.gaps.push(gap)
-            && let Ok(index) = self.sorted.binary_search(&out)
-        {
-            self.sorted.remove(index);
+        let out = self.gaps.push(gap);
+        self.exchange(out, Some(gap));
+    }
+
+    fn unlearn(&mut self) {
+        if let Some((gap, back)) = self.gaps.undo() {
+            self.exchange(Some(gap), back);
         }
-        let index = self.sorted.partition_point(|kept| *kept < gap);
-        self.sorted.insert(index, gap);
     }
 
     fn waits(&self, promise: Duration) -> Waits {

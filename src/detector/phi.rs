@@ -57,6 +57,13 @@ impl Phi {
         }
     }
 
+    /// One gap leaves the sums, another enters; 0 stands for none.
+    fn exchange(&mut self, out: i64, gap: i64) {
+        let (out, gap) = (i128::from(out), i128::from(gap));
+        self.sum += gap - out;
+        self.squares += gap * gap - out * out;
+    }
+
     /// Mean and deviation of the gaps, ns.
     fn spread(&self) -> (f64, f64) {
         let n = self.gaps.len() as i128;
@@ -68,10 +75,14 @@ impl Phi {
 impl Rule for Phi {
     fn learn(&mut self, gap: Duration, _promise: Duration) {
         let gap = signed_ns(gap);
-        let out = i128::from(self.gaps.push(gap).unwrap_or(0));
-        let gap = i128::from(gap);
-        self.sum += gap - out;
-        self.squares += gap * gap - out * out;
+        let out = self.gaps.push(gap);
+        self.exchange(out.unwrap_or(0), gap);
+    }
+
+    fn unlearn(&mut self) {
+        if let Some((gap, back)) = self.gaps.undo() {
+            self.exchange(gap, back.unwrap_or(0));
+        }
     }
 
     fn waits(&self, promise: Duration) -> Waits {

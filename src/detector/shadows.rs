@@ -86,6 +86,11 @@ impl Shadows {
         self.all.iter_mut().for_each(|s| s.law.set_noise(noise));
     }
 
+    /// As [`Detector::answered`].
+    pub fn answered(&mut self) {
+        self.all.iter_mut().for_each(|s| s.law.answered());
+    }
+
     /// Our own loop slept from `from` to `to`, as [`super::LinkJudge::own_stall`].
     pub fn own_stall(&mut self, from: Stamp, to: Stamp) {
         if to <= from {

@@ -11,6 +11,8 @@ pub(super) struct Timeout(pub(super) Duration);
 impl Rule for Timeout {
     fn learn(&mut self, _gap: Duration, _promise: Duration) {}
 
+    fn unlearn(&mut self) {}
+
     fn waits(&self, promise: Duration) -> Waits {
         Waits::timeout(self.0, promise)
     }

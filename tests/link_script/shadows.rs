@@ -41,10 +41,11 @@ fn reaches(outbound: &Outbound, detector: &str, to: State, least: f64) {
 }
 
 /// Beats, so that laws which learn have learned something.
-fn heard_beats(far: &Far, outbound: &Outbound) {
+fn heard_beats(outbound: &Outbound) {
     eventually(HANG, "a second of beats", || {
-        let seq = outbound.endpoint(0)["last_seq"].as_u64().unwrap_or(0);
-        if seq > 50 { Ok(()) } else { Err(format!("{seq} beats of {} links", far.live_links().len())) }
+        let beats = [("direction", "in"), ("kind", "beat")];
+        let n = outbound.sidecar.metric("sidebeat_frames_total", &beats).unwrap_or(0.0);
+        if n > 50.0 { Ok(()) } else { Err(format!("{n} beats")) }
     });
 }
 
@@ -55,7 +56,7 @@ fn every_kind_judges_a_real_link() {
         let tables = format!("[detector]\nkind = \"{kind}\"\n[detector.timeout]\nafter = \"400ms\"\n");
         let outbound = Outbound::with(&[&far], "", &tables);
         round_trip(&mut connect(outbound.addr), &mut Rng::new(1)).expect("work");
-        heard_beats(&far, &outbound);
+        heard_beats(&outbound);
         outbound.wait_state(0, State::Active);
         silence(&far);
         outbound.wait_state(0, State::Failed);
@@ -77,7 +78,7 @@ fn shadows_count_what_they_would_have_said() {
         }
     }
     assert_eq!(count(&outbound, "phi", State::Failed), -1.0, "not configured");
-    heard_beats(&far, &outbound);
+    heard_beats(&outbound);
     // A busy machine may have made them doubt already: what counts is what comes.
     let before: Vec<_> = ["huddm", "promise", "p95"].map(|d| (d, count(&outbound, d, State::Failed))).into();
     silence(&far);
@@ -107,7 +108,7 @@ fn shadows_act_on_nothing() {
     let tables = "[detector]\nkind = \"timeout\"\nshadows = [\"promise\", \"huddm\"]\n\
                   [detector.timeout]\nafter = \"60s\"\n";
     let outbound = Outbound::with(&[&far], "", tables);
-    heard_beats(&far, &outbound);
+    heard_beats(&outbound);
     silence(&far);
     reaches(&outbound, "huddm", State::Failed, 1.0);
     reaches(&outbound, "promise", State::Failed, 1.0);

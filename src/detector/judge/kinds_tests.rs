@@ -54,6 +54,23 @@ fn our_own_sleep_is_nobody_s_silence() {
     }
 }
 
+/// A fresh link to an endpoint in doubt is asked each 5 ms; a law that took the answers for the peer's rhythm would
+/// doubt at the first beat after them, and bring the next fresh link.
+#[test]
+fn answers_are_no_rhythm() {
+    for name in catalog::NAMES {
+        let shadows = [("p95", Params::of(Kind::P95)), ("huddm", Params::of(Kind::HuddmTick))];
+        let mut b = Bench::with_shadows(&catalog::by_name(name).expect(name), &shadows);
+        b.echo = true;
+        b.judge.probe(b.now);
+        b.after(dur(40));
+        assert!(b.judge.last_heard() > ms(1030), "{name}: it was asked");
+        b.beats(30);
+        assert!(b.verdicts().is_empty(), "{name}");
+        assert!(b.shifts.is_empty(), "{name}: {:?}", b.shifts);
+    }
+}
+
 fn shadowed() -> Bench {
     let shadows: Vec<_> = catalog::NAMES.iter().map(|n| (*n, catalog::by_name(n).expect(n))).collect();
     let mut b = Bench::with_shadows(&Params::default(), &shadows);

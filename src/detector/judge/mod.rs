@@ -175,6 +175,12 @@ impl LinkJudge {
     pub fn challenge_answered(&mut self, at: Stamp) {
         self.tap.note(Input::Answered { at });
         self.arrived(at, None);
+        if self.ask.in_round() {
+            self.hearing.answered();
+            if let Some(shadows) = &mut self.shadows {
+                shadows.answered();
+            }
+        }
         if let Some(late) = self.heard.answered(at) {
             self.silence_ended(at, late, false);
         }
