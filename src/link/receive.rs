@@ -213,7 +213,7 @@ impl Link {
         };
         let age = Duration::from_micros(u64::from(beat.heard_age_us));
         if let Some(sent) = sent {
-            self.rtt_sample(now.since(sent).saturating_sub(age));
+            self.rtt_sample(sent, now.since(sent).saturating_sub(age));
         }
         if let Some(j) = &mut *self.judge.borrow_mut() {
             if beat.flags.own_stall {
@@ -231,7 +231,11 @@ impl Link {
         self.side.beat(self, now, beat);
     }
 
-    fn rtt_sample(&self, d: Duration) {
+    /// A round trip that began at `from`. One that we slept in says how long we slept.
+    fn rtt_sample(&self, from: Stamp, d: Duration) {
+        if self.w.last_stall.get().0 > from {
+            return;
+        }
         let d = d.min(RTT_MAX);
         if let Some(j) = &mut *self.judge.borrow_mut() {
             j.rtt_sample(d);
@@ -248,7 +252,7 @@ impl Link {
     fn on_answer(self: &Rc<Self>, nonce: u64, beat: &wire::Beat, now: Stamp) {
         let (asked, at) = self.asked.get();
         if asked == nonce && at != Stamp::ZERO {
-            self.rtt_sample(now.since(at));
+            self.rtt_sample(at, now.since(at));
             if let Some(j) = &mut *self.judge.borrow_mut() {
                 j.challenge_answered(now);
             }

@@ -258,7 +258,9 @@ impl LinkJudge {
         if let Some(shadows) = &mut self.shadows {
             shadows.own_stall(from, to);
         }
-        if to.since(from) > LONG_STALL {
+        if self.state == State::Failed {
+            // Our own sleep proves no life: only what is heard does.
+        } else if to.since(from) > LONG_STALL {
             self.hearing.forgive(to);
             self.heard.forgive();
             self.ask.reset();

@@ -251,6 +251,24 @@ fn suspect_needs_two_frames() {
     assert_eq!(b.verdicts(), ["active"]);
 }
 
+/// A bug of an earlier version: a FAILED link was ACTIVE after a long sleep of our own, with nothing heard.
+#[test]
+fn failed_is_not_healed_by_our_own_sleep() {
+    for stall in [50u64, 101, 2100] {
+        let mut b = Bench::steady();
+        b.after(dur(200));
+        assert_eq!(b.judge.state(), State::Failed);
+        b.take();
+        let from = b.now;
+        b.now = b.now + dur(stall);
+        b.judge.own_stall(from, b.now);
+        b.poll();
+        assert_eq!((b.judge.state(), b.judge.mistakes()), (State::Failed, 0), "{stall}");
+        b.beats(8);
+        assert_eq!(b.judge.state(), State::Active, "{stall}");
+    }
+}
+
 #[test]
 fn own_stalls_of_any_length_blame_nobody() {
     for stall in [21u64, 35, 99, 101, 210, 2100] {
