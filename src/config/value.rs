@@ -71,7 +71,9 @@ impl Kind {
                 let Some(text) = value.as_str() else { return wrong_type(value, "a string") };
                 self.read_text(text)
             }
-            Kind::Networks | Kind::Endpoints | Kind::Words(_) | Kind::Strings { .. } => wrong_type(value, "a list"),
+            Kind::Networks | Kind::Endpoints | Kind::Words(_) | Kind::Strings { .. } => {
+                wrong_type(value, "a list")
+            }
         }
     }
 
