@@ -93,6 +93,22 @@ fn an_upstream_moves_and_its_open_connections_stay() {
     comes_to(listen.addr(), b'b');
 }
 
+/// One writer at a time holds the directory of the traces: a reload hands it over.
+#[test]
+fn a_sidecar_that_records_reloads_too() {
+    let (a, b) = (named(b'a'), named(b'b'));
+    let (dir, traces, listen) = (TempDir::new(), TempDir::new(), Port::pick());
+    let record = format!("[trace]\npath = \"{}\"\n", traces.path().display());
+    let near = Sidecar::start(&dir, "near", &(outbound(listen.addr(), a, a, "off") + &record));
+    let (mut old, _) = connect(listen.addr()).expect("connect");
+    for service in [b, a, b] {
+        near.reload(&(outbound(listen.addr(), service, service, "off") + &record));
+        comes_to(listen.addr(), if service == b { b'b' } else { b'a' });
+        assert_eq!(near.metric("sidebeat_config_last_reload_successful", &[]), Some(1.0), "{}", near.log());
+    }
+    echoes(&mut old);
+}
+
 #[test]
 fn a_wrong_file_changes_nothing_and_says_where_it_is_wrong() {
     let (a, b) = (named(b'a'), named(b'b'));

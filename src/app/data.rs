@@ -47,6 +47,8 @@ pub(super) enum Command {
     Drain(Duration),
     /// Another generation takes what is new.
     Retire,
+    /// Another generation records: this one's trace ends here.
+    EndTrace,
     /// Publish fresh reports, then say so.
     Refresh(SyncSender<()>),
     /// End now.
@@ -143,6 +145,7 @@ struct Place {
     shared: Arc<Shared>,
     posts: Vec<UnboundedSender<Command>>,
     index: usize,
+    recorder: Option<Rc<Recorder>>,
     /// The tasks that accept.
     accepting: RefCell<Vec<AbortHandle>>,
 }
@@ -170,7 +173,6 @@ async fn data_path(seed: WorkerSeed) {
     );
     let recorder = recorder.map(trace::Seed::recorder);
     hub.record_with(recorder.clone());
-    let ends = recorder.clone();
     let acceptor = Acceptor::new(w.clone(), shared.common.clone(), shared.inbounds.clone());
     let place = Rc::new(Place {
         hub: hub.clone(),
@@ -178,6 +180,7 @@ async fn data_path(seed: WorkerSeed) {
         shared: shared.clone(),
         posts,
         index,
+        recorder: recorder.clone(),
         accepting: RefCell::default(),
     });
     tokio::task::spawn_local(w.tick(Rc::new(Flushed { metrics: shared.metrics.clone(), recorder })));
@@ -188,7 +191,7 @@ async fn data_path(seed: WorkerSeed) {
     place.watch_services();
     shared.started.fetch_add(1, Relaxed);
     place.read_mail(mail).await;
-    if let Some(recorder) = ends {
+    if let Some(recorder) = &place.recorder {
         recorder.close();
     }
 }
@@ -266,6 +269,11 @@ impl Place {
                 Command::Announce(d, reason) => self.acceptor.announce(d, &reason),
                 Command::Drain(deadline) => self.acceptor.drain(deadline),
                 Command::Retire => self.retire(),
+                Command::EndTrace => {
+                    if let Some(recorder) = &self.recorder {
+                        recorder.close();
+                    }
+                }
                 Command::Refresh(done) => {
                     self.hub.refresh(clock::now());
                     // Nobody waits any more: nobody is told.

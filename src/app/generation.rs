@@ -56,6 +56,10 @@ impl Generation {
                 inbound.stats.notes.announced(pause.at, pause.until, &pause.reason);
             }
         }
+        if let Some(before) = before {
+            // One writer at a time holds the directory.
+            before.end_trace();
+        }
         let (tracer, recorders) = start_trace(&config, process.seed, &process.metrics)?;
         let (posts, threads) = start_workers(&config, process.seed, &listeners, &shared, recorders)?;
         let (threads, tracer) = (Mutex::new(threads), Mutex::new(tracer));
@@ -101,6 +105,17 @@ impl Generation {
         self.shared.connections.used() + inbound
     }
 
+    fn join_tracer(&self) {
+        let tracer = self.tracer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        tracer.into_iter().for_each(trace::Tracer::join);
+    }
+
+    /// Nothing is recorded of this generation from now on.
+    fn end_trace(&self) {
+        self.tell_all(|| Command::EndTrace);
+        self.join_tracer();
+    }
+
     /// Ends the workers and waits for them.
     ///
     /// # Errors
@@ -110,8 +125,7 @@ impl Generation {
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         let ended: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
         // The workers' last records are on their way.
-        let tracer = self.tracer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        tracer.into_iter().for_each(trace::Tracer::join);
+        self.join_tracer();
         if ended.iter().all(Result::is_ok) { Ok(()) } else { Err(RunError::Worker) }
     }
 }
