@@ -29,6 +29,8 @@ const OPEN_FAILURES: u32 = 3;
 #[derive(Clone, Debug)]
 pub struct ServiceSide {
     vouch: Vouch,
+    /// When it was said.
+    vouched_at: Stamp,
     stored: f64,
     credited_at: Stamp,
     /// When the peer last said stopped or gone.
@@ -51,6 +53,7 @@ impl ServiceSide {
     pub fn new() -> Self {
         ServiceSide {
             vouch: Vouch::Unknown,
+            vouched_at: Stamp::ZERO,
             stored: 1.0,
             credited_at: Stamp::ZERO,
             dead_at: Stamp::ZERO,
@@ -69,6 +72,11 @@ impl ServiceSide {
     /// A beat carried this vouch. `frozen`: its service is in announced maintenance; `starved`: its own upstream is
     /// FAILED.
     pub fn vouch(&mut self, now: Stamp, vouch: Vouch, frozen: bool, starved: bool) {
+        // Another link of the node has said something newer.
+        if now < self.vouched_at {
+            return;
+        }
+        self.vouched_at = now;
         if frozen {
             self.freeze(now, now + FREEZE_BY_BEAT);
         }
@@ -260,6 +268,18 @@ mod tests {
             assert_eq!((side.score(ms(100)), side.state(), side.cause()), (score, state, cause), "{vouch:?}");
             assert_eq!(side.by_proof(), matches!(vouch, Vouch::Stopped | Vouch::Gone), "{vouch:?}");
         }
+    }
+
+    /// A bug of an earlier version: what a second link had said last, told late, undid for an instant what the first one
+    /// had just said.
+    #[test]
+    fn an_older_word_undoes_no_newer_one() {
+        let mut side = ServiceSide::new();
+        side.vouch(ms(100), Vouch::Stalled, false, false);
+        side.vouch(ms(90), Vouch::Working, false, false);
+        assert_eq!((side.state(), side.last_vouch()), (State::Suspect, Vouch::Stalled));
+        side.vouch(ms(101), Vouch::Working, false, false);
+        assert_eq!(side.state(), State::Active);
     }
 
     #[test]
