@@ -41,6 +41,15 @@ impl Stamp {
     }
 }
 
+/// What is left at `now` of a length that was measured at `at`, of which half is forgotten after each `half_life`.
+pub fn faded(length: Duration, at: Stamp, now: Stamp, half_life: Duration) -> Duration {
+    if length.is_zero() {
+        return Duration::ZERO;
+    }
+    let halves = now.since(at).as_secs_f64() / half_life.as_secs_f64().max(1e-9);
+    length.mul_f64((-halves).exp2())
+}
+
 /// Whole nanoseconds of a duration, saturating after 584 years.
 pub fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::demo::events::Event;
 use crate::demo::faults::{self, Expected, Span};
-use crate::demo::report::Fault;
+use crate::demo::report::{Fault, ranks};
 use crate::stamp::Stamp;
 
 /// Nearest-rank percentiles of a time, ms.
@@ -25,15 +25,8 @@ pub struct Quantiles {
 impl Quantiles {
     /// None without values.
     pub fn of(values: impl Iterator<Item = Option<f64>>) -> Option<Quantiles> {
-        let mut all: Vec<f64> = values.flatten().collect();
-        all.sort_by(f64::total_cmp);
-        let rank = |q: f64| all[((q * all.len() as f64).ceil() as usize).clamp(1, all.len()) - 1];
-        (!all.is_empty()).then(|| Quantiles {
-            p50: rank(0.5),
-            p90: rank(0.9),
-            p99: rank(0.99),
-            max: rank(1.0),
-        })
+        let rank = ranks(values)?;
+        Some(Quantiles { p50: rank(0.5), p90: rank(0.9), p99: rank(0.99), max: rank(1.0) })
     }
 }
 

@@ -165,10 +165,16 @@ pub struct Spread {
 
 /// Nearest-rank percentiles; None without values.
 pub fn spread(values: impl Iterator<Item = Option<f64>>) -> Option<Spread> {
+    let rank = ranks(values)?;
+    Some(Spread { p50: rank(0.5), p99: rank(0.99), max: rank(1.0) })
+}
+
+/// The nearest-rank percentile, from 0 to 1, of these values; None without values.
+pub(crate) fn ranks(values: impl Iterator<Item = Option<f64>>) -> Option<impl Fn(f64) -> f64> {
     let mut all: Vec<f64> = values.flatten().collect();
     all.sort_by(f64::total_cmp);
-    let rank = |q: f64| all[((q * all.len() as f64).ceil() as usize).clamp(1, all.len()) - 1];
-    (!all.is_empty()).then(|| Spread { p50: rank(0.5), p99: rank(0.99), max: rank(1.0) })
+    let some = !all.is_empty();
+    some.then_some(move |q: f64| all[((q * all.len() as f64).ceil() as usize).clamp(1, all.len()) - 1])
 }
 
 /// All faults of a kind.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::credit::Credit;
 use super::{Detector, EPSILON, Params};
-use crate::stamp::{Stamp, nanos};
+use crate::stamp::{Stamp, faded, nanos};
 
 /// ln 5: the score 0.2 in time constants.
 pub(super) const LN_5: f64 = 1.609_437_912_434_100_3;
@@ -25,11 +25,7 @@ struct Peak {
 
 impl Peak {
     fn faded(&self, now: Stamp, half_life: Duration) -> Duration {
-        if self.late.is_zero() {
-            return Duration::ZERO;
-        }
-        let halves = now.since(self.at).as_secs_f64() / half_life.as_secs_f64().max(1e-9);
-        self.late.mul_f64((-halves).exp2())
+        faded(self.late, self.at, now, half_life)
     }
 }
 

@@ -10,7 +10,7 @@ use super::balance::{Enforce, View};
 use super::facts::{Facets, LinkPolicy, Mode};
 use super::isolation::{Silence, self_isolated};
 use crate::detector;
-use crate::stamp::{Stamp, nanos};
+use crate::stamp::{Stamp, faded, nanos};
 use crate::verdict::{Cause, State, Vouch};
 
 /// No silence: no stamp is that late.
@@ -299,12 +299,8 @@ impl Shared {
 
     /// What was kept, faded to `now`.
     pub fn peak(&self, now: Stamp, half_life: Duration) -> Duration {
-        let late = Duration::from_nanos(self.peak[0].load(Relaxed));
-        if late.is_zero() {
-            return late;
-        }
-        let passed = now.since(Stamp::from_nanos(self.peak[1].load(Relaxed)));
-        late.mul_f64((-passed.as_secs_f64() / half_life.as_secs_f64().max(1e-9)).exp2())
+        let [late, at] = [0, 1].map(|i| self.peak[i].load(Relaxed));
+        faded(Duration::from_nanos(late), Stamp::from_nanos(at), now, half_life)
     }
 
     /// State as last published.

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 
 use crate::clock;
-use crate::stamp::Stamp;
+use crate::stamp::{Stamp, faded};
 use crate::sys::alarm::{self, Alarm};
 use pipes::Pipes;
 use pool::Pool;
@@ -134,11 +134,7 @@ const NOISE_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_millis(2)
 
 impl Noise {
     fn faded(self, now: Stamp) -> Duration {
-        if self.late.is_zero() {
-            return Duration::ZERO;
-        }
-        let halves = now.since(self.at).as_secs_f64() / NOISE_HALF_LIFE.as_secs_f64();
-        self.late.mul_f64((-halves).exp2())
+        faded(self.late, self.at, now, NOISE_HALF_LIFE)
     }
 
     fn with(self, late: Duration, now: Stamp) -> Noise {
