@@ -1,5 +1,6 @@
 //! Pure: no IO, no clock. What `sidebeat bench` accepts.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::demo::args::{Args as DemoArgs, Faults, Gap, parse_faults, parse_hold, parse_setting};
@@ -61,6 +62,9 @@ pub struct FaultArgs {
     /// Threads that burn CPU time beside the whole scene.
     #[arg(long, value_name = "THREADS", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=256))]
     pub burn: u16,
+    /// The client's sidecar records there what `sidebeat replay` reads; a directory that exists.
+    #[arg(long, value_name = "DIR")]
+    pub trace: Option<PathBuf>,
     /// Seed of the random moments.
     #[arg(long)]
     pub seed: Option<u64>,
@@ -119,6 +123,11 @@ impl FaultArgs {
         self.faults.as_ref().map_or_else(|| DEFAULT.to_vec(), |f| f.0.clone())
     }
 
+    /// Kind of the detector that acts.
+    pub fn main(&self) -> &str {
+        self.set.iter().rev().find(|(key, _)| key == "kind").map_or("promise", |(_, kind)| kind)
+    }
+
     /// The scene under `traffic`.
     pub fn scene(&self, traffic: Traffic) -> Result<DemoArgs, String> {
         let mut args = DemoArgs {
@@ -129,6 +138,7 @@ impl FaultArgs {
             burn: self.burn,
             no_pid: self.no_pid,
             seed: self.seed,
+            trace: self.trace.clone(),
             inside: self.inside,
             shadows: self.detector.clone(),
             ..DemoArgs::default()
@@ -188,6 +198,8 @@ mod tests {
     #[test]
     fn settings_go_where_they_belong() {
         let args = parse(&["--set", "beat.active=10ms", "--set", "promise.tau_min=4ms"]).unwrap();
+        assert_eq!(args.main(), "promise");
+        assert_eq!(parse(&["--set", "kind=phi"]).unwrap().main(), "phi");
         let scene = args.scene(Traffic::Steady).unwrap();
         assert_eq!(scene.beat_active, Some(Duration::from_millis(10)));
         assert_eq!(scene.detector, [("promise.tau_min".to_owned(), "4ms".to_owned())]);

@@ -36,7 +36,7 @@ struct Report {
 /// Runs a bench.
 pub fn run(args: Args) -> ExitCode {
     let What::Faults(args) = args.what;
-    match start(&args) {
+    match start(args) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(e) => {
@@ -46,7 +46,8 @@ pub fn run(args: Args) -> ExitCode {
     }
 }
 
-fn start(args: &FaultArgs) -> io::Result<bool> {
+fn start(mut args: FaultArgs) -> io::Result<bool> {
+    args.trace = args.trace.as_deref().map(demo::trace_dir).transpose()?;
     let mut notes = Vec::new();
     if !args.inside && args.kinds().iter().any(|k| k.needs_net()) {
         match net::possible() {
@@ -58,7 +59,7 @@ fn start(args: &FaultArgs) -> io::Result<bool> {
     let rt = demo::runtime()?;
     LocalSet::new().block_on(&rt, async {
         tokio::select! {
-            done = perform(args, notes) => done,
+            done = perform(&args, notes) => done,
             () = demo::interrupted() => Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted")),
         }
     })
@@ -127,8 +128,9 @@ async fn of_traffic(
         .collect();
     let mut names = args.detector.clone();
     names.push(heartbeat::NAME.to_owned());
+    let judges = rows::Judges { main: args.main(), shadows: &names };
     let (events, shadows) = (stage.log.since(stage.begin), stage.log.shadows());
-    report.rows.extend(rows::rows(traffic.name(), &done, &events, &shadows, &names));
+    report.rows.extend(rows::rows(traffic.name(), &done, &events, &shadows, judges));
     Ok(stage.scene.net.take())
 }
 

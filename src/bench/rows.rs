@@ -78,13 +78,22 @@ pub struct Done {
     pub expected: Expected,
 }
 
+/// Names of the judges.
+#[derive(Clone, Copy, Debug)]
+pub struct Judges<'a> {
+    /// Kind of the main detector.
+    pub main: &'a str,
+    /// The shadows.
+    pub shadows: &'a [String],
+}
+
 /// The rows of one traffic: first the main detector's, then the shadows' of each kind.
 pub fn rows(
     traffic: &'static str,
     done: &[Done],
     events: &[Event],
     shadows: &[Event],
-    names: &[String],
+    judges: Judges<'_>,
 ) -> Vec<Row> {
     let mut kinds: Vec<&'static str> = Vec::new();
     for d in done {
@@ -96,12 +105,12 @@ pub fn rows(
     let of = |name: &String| -> Vec<Event> {
         shadows.iter().filter(|e| e.detector.as_ref() == Some(name)).cloned().collect()
     };
-    let watched: Vec<(&String, Vec<Event>)> = names.iter().map(|n| (n, of(n))).collect();
+    let watched: Vec<(&String, Vec<Event>)> = judges.shadows.iter().map(|n| (n, of(n))).collect();
     let mut out = Vec::new();
     for kind in kinds {
         let mine: Vec<(usize, &Done)> =
             done.iter().enumerate().filter(|(_, d)| d.fault.kind == kind).collect();
-        out.push(main_row(traffic, &mine, count(events, &spans, &mine)));
+        out.push(main_row(traffic, judges.main, &mine, count(events, &spans, &mine)));
         for (name, events) in &watched {
             out.push(shadow_row(traffic, &mine, name, events, count(events, &spans, &mine)));
         }
@@ -121,11 +130,11 @@ fn count(events: &[Event], spans: &[(Expected, Span)], mine: &[(usize, &Done)]) 
     wrong.iter().filter(|e| within(e.at())).count()
 }
 
-fn main_row(traffic: &'static str, mine: &[(usize, &Done)], mistakes: usize) -> Row {
+fn main_row(traffic: &'static str, name: &str, mine: &[(usize, &Done)], mistakes: usize) -> Row {
     let of = |field: fn(&Fault) -> Option<f64>| Quantiles::of(mine.iter().map(|(_, d)| field(&d.fault)));
     let faults = || mine.iter().map(|(_, d)| &d.fault);
     Row {
-        detector: "promise".to_owned(),
+        detector: name.to_owned(),
         main: true,
         met: Some(faults().filter(|f| f.met == Some(true)).count()),
         suspect_ms: of(|f| f.suspected_ms),
@@ -194,20 +203,21 @@ fn most(words: impl Iterator<Item = String>) -> Option<String> {
 /// The rows as a table in Markdown.
 pub fn table(rows: &[Row]) -> String {
     let mut out = String::from(
-        "| fault | traffic | detector | n | SUSPECT p50 / p99 | T_D p50 / p99 / max | elsewhere p50 / p99 | healed p50 / p99 \
-         | failed requests | mistakes | no FAILED | cause |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "| fault | traffic | detector | n (met) | SUSPECT p50 / p99 | T_D p50 / p99 / max | peak | elsewhere p50 / p99 | healed p50 / p99 \
+         | failed requests | mistakes | no FAILED | cause |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let two = |q: &Option<Quantiles>| q.map_or("-".into(), |q| format!("{:.1} / {:.1}", q.p50, q.p99));
     for r in rows {
         let t_d = r.t_d_ms.map_or("-".into(), |q| format!("{:.1} / {:.1} / {:.1}", q.p50, q.p99, q.max));
         let name = if r.main { format!("**{}**", r.detector) } else { r.detector.clone() };
         let failed = r.failed_requests.map_or("-".into(), |n| n.to_string());
+        let peak = r.peak_ms.map_or("-".into(), |ms| format!("{ms:.1}"));
+        let n = r.met.map_or(r.n.to_string(), |met| format!("{} ({met})", r.n));
         let _ = writeln!(
             out,
-            "| {} | {} | {name} | {} | {} | {t_d} | {} | {} | {failed} | {} | {} | {} |",
+            "| {} | {} | {name} | {n} | {} | {t_d} | {peak} | {} | {} | {failed} | {} | {} | {} |",
             r.fault,
             r.traffic,
-            r.n,
             two(&r.suspect_ms),
             two(&r.served_elsewhere_ms),
             two(&r.healed_ms),
@@ -261,9 +271,10 @@ mod tests {
             event(4095, "a:1", State::Failed, Some("huddm")),
         ];
         let names = ["phi".to_owned(), "huddm".to_owned()];
-        let rows = rows("steady", &done, &[], &shadows, &names);
+        let judges = Judges { main: "chen", shadows: &names };
+        let rows = rows("steady", &done, &[], &shadows, judges);
         let detectors: Vec<_> = rows.iter().map(|r| r.detector.as_str()).collect();
-        assert_eq!(detectors, ["promise", "phi", "huddm"]);
+        assert_eq!(detectors, ["chen", "phi", "huddm"]);
         let (main, phi, huddm) = (&rows[0], &rows[1], &rows[2]);
         assert_eq!((main.n, main.met, main.failed_requests, main.undetected), (2, Some(2), Some(4), 0));
         assert_eq!(main.t_d_ms.map(|q| (q.p50, q.max)), Some((25.0, 27.0)));
@@ -271,7 +282,7 @@ mod tests {
         assert_eq!(phi.t_d_ms.map(|q| q.max), Some(100.0));
         assert_eq!((huddm.undetected, huddm.mistakes), (1, 0));
         let text = table(&rows);
-        assert!(text.contains("| cut | steady | **promise** | 2 |") && text.contains("| phi |"), "{text}");
+        assert!(text.contains("| cut | steady | **chen** | 2 (2) |") && text.contains("| phi |"), "{text}");
     }
 
     #[test]
@@ -283,7 +294,8 @@ mod tests {
 
     #[test]
     fn the_json_has_the_fields_of_the_contract() {
-        let v = serde_json::to_value(&rows("idle", &[cut(1000, 25.0)], &[], &[], &[])[0]).unwrap();
+        let judges = Judges { main: "promise", shadows: &[] };
+        let v = serde_json::to_value(&rows("idle", &[cut(1000, 25.0)], &[], &[], judges)[0]).unwrap();
         for key in [
             "fault",
             "traffic",

@@ -1,5 +1,6 @@
 //! Pure: no IO, no clock. What `sidebeat demo` accepts.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::faults::Kind;
@@ -54,6 +55,9 @@ pub struct Args {
     /// `beat.active` of all sidecars.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub beat_active: Option<Duration>,
+    /// The client's sidecar records there what `sidebeat replay` reads; a directory that exists.
+    #[arg(long, value_name = "DIR")]
+    pub trace: Option<PathBuf>,
     /// `detector.shadows` of the client's sidecar.
     #[arg(skip)]
     pub shadows: Vec<String>,
@@ -81,6 +85,7 @@ impl Default for Args {
             no_pid: false,
             detector: Vec::new(),
             beat_active: None,
+            trace: None,
             shadows: Vec::new(),
             inside: false,
         }

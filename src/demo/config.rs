@@ -41,6 +41,9 @@ pub fn of_client(listen: SocketAddr, admin: SocketAddr, pods: &[Pod], args: &Arg
     }
     out += "]\n";
     beat(&mut out, args);
+    if let Some(dir) = &args.trace {
+        let _ = writeln!(out, "[trace]\npath = {}", toml::Value::from(dir.to_string_lossy().as_ref()));
+    }
     if !args.detector.is_empty() || !args.shadows.is_empty() {
         let _ = writeln!(out, "[detector]\nshadows = {:?}", args.shadows);
         for (key, value) in &args.detector {
@@ -103,11 +106,13 @@ mod tests {
             ["demo", "--detector", "promise.tau_min=4ms", "--detector", "kind=huddm", "--detector", "x.n=2"];
         let mut args = Cli::try_parse_from(line).unwrap().args;
         args.beat_active = Some(Duration::from_millis(10));
+        args.trace = Some("/var/\"a\" b".into());
         let addr = "127.0.0.1:5000".parse().unwrap();
         let client: toml::Value = toml::from_str(&of_client(addr, addr, &[pod(false)], &args)).unwrap();
         assert_eq!(client["detector"]["promise"]["tau_min"].as_str(), Some("4ms"));
         assert_eq!(client["detector"]["kind"].as_str(), Some("huddm"));
         assert_eq!(client["detector"]["x"]["n"].as_integer(), Some(2));
+        assert_eq!(client["trace"]["path"].as_str(), Some("/var/\"a\" b"));
         assert_eq!(client["beat"]["active"].as_str(), Some("10ms"));
         assert_eq!(client["outbound"][0]["endpoints"][0]["link_port"].as_integer(), Some(7420));
         let near: toml::Value = toml::from_str(&of_pod(&pod(false), &args)).unwrap();

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::rc::Rc;
 use std::time::Duration;
@@ -56,6 +57,7 @@ pub(crate) fn runtime() -> io::Result<tokio::runtime::Runtime> {
 }
 
 fn start(mut args: Args) -> io::Result<bool> {
+    args.trace = args.trace.as_deref().map(trace_dir).transpose()?;
     let unattended = args.json || args.for_.is_some() || args.faults.is_some();
     let interactive = !unattended && io::stdout().is_terminal() && io::stdin().is_terminal();
     if !interactive && !args.json && args.for_.is_none() && args.faults.is_none() {
@@ -80,6 +82,13 @@ fn start(mut args: Args) -> io::Result<bool> {
             () = interrupted() => Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted")),
         }
     })
+}
+
+/// `--trace`: as the sidecar must be told it, which reads it relative to nothing.
+pub(crate) fn trace_dir(dir: &Path) -> io::Result<PathBuf> {
+    let wrong = |what: String| io::Error::other(format!("--trace {}: {what}", dir.display()));
+    let path = dir.canonicalize().map_err(|e| wrong(format!("{e}; make the directory first")))?;
+    if path.is_dir() { Ok(path) } else { Err(wrong("it is no directory".to_owned())) }
 }
 
 /// Becomes the same program in a user and network namespace of its own; comes back only if that failed.

@@ -35,6 +35,9 @@ pub struct Args {
     /// Draw detection time against mistakes per hour.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Draw the scores around the longest recorded silence that ended a life.
+    #[arg(long, value_name = "FILE")]
+    pub score_svg: Option<PathBuf>,
 }
 
 /// The keys of `--set` and `--sweep`, for the help.
@@ -49,7 +52,8 @@ Examples:
   sidebeat replay /var/lib/sidebeat/trace                        the recorded law and all others
   sidebeat replay TRACE --detector promise --set tau_min=4ms     one change at a time
   sidebeat replay TRACE --sweep tau_min=2ms..20ms:10 --svg curve.svg
-  sidebeat replay TRACE --detector phi,promise --json";
+  sidebeat replay TRACE --detector phi,promise --json
+  sidebeat replay TRACE --score-svg score.svg                    what every law made of the longest outage";
 
 const EXITS: &str = "Exit codes: 0 compared, 1 a trace cannot be read or a file cannot be written.";
 

@@ -15,6 +15,7 @@ pub mod run;
 pub mod score;
 pub mod survey;
 pub mod tracks;
+pub mod watch;
 
 pub use args::Args;
 pub use run::run;

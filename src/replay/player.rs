@@ -54,6 +54,27 @@ impl Player {
         self.judge.state()
     }
 
+    /// Its score at `at`, the moment of the last input.
+    pub fn score(&self, at: Stamp) -> f64 {
+        self.judge.score(at)
+    }
+
+    /// If nothing came any more after `at`: its score at each `step` until `length` later, as ms from `at` and score. The
+    /// player itself is as before.
+    pub fn decay(&self, at: Stamp, length: Duration, step: Duration) -> Vec<(f64, f64)> {
+        let mut copy = self.clone();
+        copy.flush(false, &mut |_, _| {});
+        copy.answers.clear();
+        let (mut points, end) = (Vec::new(), at + length);
+        let mut now = at;
+        while now <= end {
+            copy.pass(now, false, &mut |_, _| {});
+            points.push((now.millis_since(at), copy.judge.score(now)));
+            now = now + step;
+        }
+        points
+    }
+
     /// The next recorded input; what the judge says up to the arrival before it goes to `say`.
     pub fn take(&mut self, input: &Input, say: &mut dyn FnMut(Stamp, Said)) {
         match *input {

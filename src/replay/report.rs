@@ -230,7 +230,7 @@ impl Report {
             let (Some(lambda), Some(t_d)) = (n.lambda, n.t_d[0]) else { continue };
             let name = match row.value {
                 Some(_) => row.law.clone(),
-                None => format!("{} {}", row.law, row.settings).trim_end().to_owned(),
+                None => row.name(),
             };
             match series.iter_mut().find(|s| s.name == name && row.value.is_some()) {
                 Some(line) => line.points.push((lambda, t_d)),

@@ -21,6 +21,13 @@ pub struct Row {
     pub value: Option<f64>,
 }
 
+impl Row {
+    /// Law and settings, for a legend.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.law, self.settings).trim_end().to_owned()
+    }
+}
+
 /// `key=value` of `--set`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {

@@ -9,6 +9,8 @@ use super::rows::{Row, plan};
 use super::score::{Score, Scoring};
 use super::survey::{self, Cut, Survey, Surveyor};
 use super::tracks::Tracks;
+use super::watch::{self, Watching};
+use crate::sim::plot::Plot;
 use crate::sim::rng::Rng;
 use crate::trace::reader::{self, Damaged, ReadError, TraceFile};
 
@@ -20,6 +22,9 @@ const DAMAGE_SHOWN: usize = 10;
 /// # Errors
 /// A trace cannot be read, or a file cannot be written: which one, and why.
 pub fn run(args: &Args) -> Result<String, String> {
+    if let Some(file) = &args.score_svg {
+        write(file, &watch(args).map_err(|e| e.to_string())??.svg())?;
+    }
     let report = replay(args).map_err(|e| e.to_string())?;
     if let Some(file) = &args.csv {
         write(file, &report.csv())?;
@@ -42,16 +47,37 @@ fn write(file: &Path, text: &str) -> Result<(), String> {
     std::fs::write(file, text).map_err(|e| format!("cannot write {}: {e}", file.display()))
 }
 
+/// The figure of the longest silence.
+fn watch(args: &Args) -> Result<Result<Plot, String>, ReadError> {
+    let files = reader::open(&args.traces)?;
+    let (survey, ..) = survey(&files)?;
+    let Some(silence) = watch::longest(&survey) else {
+        return Ok(Err(
+            "--score-svg: no link of these traces fell silent, there is nothing to draw".to_owned()
+        ));
+    };
+    let rows = plan(&args.detector, &args.set, args.sweep.as_ref());
+    let (mut watching, mut tracks) = (Watching::new(&rows, silence), Tracks::new());
+    reader::walk(&files, &mut |step| tracks.step(&step, &mut |seen| watching.see(&seen)))?;
+    tracks.finish(&mut |seen| watching.see(&seen));
+    Ok(Ok(watching.plot()))
+}
+
+/// The first pass.
+fn survey(files: &[TraceFile]) -> Result<(Survey, Tracks, Vec<Damaged>), ReadError> {
+    let (mut surveyor, mut tracks) = (Surveyor::new(), Tracks::new());
+    let damaged = reader::walk(files, &mut |step| tracks.step(&step, &mut |seen| surveyor.see(&seen)))?;
+    tracks.finish(&mut |seen| surveyor.see(&seen));
+    Ok((surveyor.finish(), tracks, damaged))
+}
+
 /// The whole comparison.
 ///
 /// # Errors
 /// A trace cannot be read.
 pub fn replay(args: &Args) -> Result<Report, ReadError> {
     let files = reader::open(&args.traces)?;
-    let (mut surveyor, mut tracks) = (Surveyor::new(), Tracks::new());
-    let damaged = reader::walk(&files, &mut |step| tracks.step(&step, &mut |seen| surveyor.see(&seen)))?;
-    tracks.finish(&mut |seen| surveyor.see(&seen));
-    let survey = surveyor.finish();
+    let (survey, tracks, damaged) = survey(&files)?;
     let mut rng = Rng::new(args.seed);
     let count = args.cuts as usize;
     let cuts = survey::cuts(&survey, count, &mut || rng.unit());

@@ -6,6 +6,7 @@ use super::rows::{Row, plan};
 use super::score::Scoring;
 use super::survey::{self, Life, Survey, Surveyor};
 use super::tracks::{Seen, Tracks};
+use super::watch::{self, Watching};
 use crate::detector::{End, Facts, Input, LinkJudge, Output, Params, Said, Tap};
 use crate::sim::rng::Rng;
 use crate::stamp::Stamp;
@@ -366,4 +367,24 @@ fn an_empty_trace_has_empty_rows() {
     let rows = plan(&[], &[], None);
     let scores = scored(&[], &rows, 10);
     assert!(scores.iter().all(|s| s.mistakes == 0 && s.detections().is_empty() && s.undetected() == 0));
+}
+
+#[test]
+fn the_scores_of_the_longest_silence_fall_as_they_fell() {
+    let mut live = eventful(Params::default());
+    live.silence(dur(3000));
+    let records = live.records(1, "e");
+    let silence = watch::longest(&surveyed(&records)).unwrap();
+    assert!(silence.length >= dur(1900), "the outage of two seconds: {silence:?}");
+    let rows = [only("promise"), only("timeout")].concat();
+    let mut watching = Watching::new(&rows, silence);
+    steps(&records, &mut |seen| watching.see(seen));
+    let plot = watching.plot();
+    assert!(plot.title.contains("u e") && plot.title.contains(" ms"), "{}", plot.title);
+    let [promise, timeout] = &plot.series[..] else { panic!("{} series", plot.series.len()) };
+    assert!(promise.points.windows(2).all(|w| w[0].0 <= w[1].0), "in order of time");
+    let before = promise.points.iter().filter(|p| p.0 < 0.0);
+    assert!(before.clone().count() > 2 && before.clone().all(|p| p.1 == 1.0));
+    assert_eq!(promise.points.last().map(|p| p.1 < 0.2), Some(true), "FAILED a while after");
+    assert!(timeout.points.iter().all(|p| p.1 >= 0.2), "three seconds are not over");
 }
