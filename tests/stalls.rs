@@ -98,8 +98,8 @@ fn a_dead_lock_of_all_workers_is_suspect_for_stall_and_never_failed() {
     });
     let pair = Setup::new(service.addr).start();
     let (mut client, mut rng) = (connect(pair.addr), Rng::new(1));
-    let mut delays = Vec::new();
-    for _ in 0..sized(3, 30) {
+    let (mut delays, rounds, mut other) = (Vec::new(), sized(3, 30), 0);
+    while delays.len() < rounds {
         for _ in 0..200 {
             round_trip(&mut client, &mut rng).unwrap();
         }
@@ -113,8 +113,12 @@ fn a_dead_lock_of_all_workers_is_suspect_for_stall_and_never_failed() {
         client.write_all(&[b'd'; 32]).unwrap();
         let knocks = knocking(pair.addr, stop.clone());
         let seen = wait_event(&pair, "suspect", from);
-        assert_eq!(seen.cause, "stall");
-        delays.push(seen.at.millis_since(from));
+        match seen.cause.as_str() {
+            "stall" => delays.push(seen.at.millis_since(from)),
+            // A busy machine kept a sidecar from running right now, and that was told first.
+            "silent" if other < rounds => other += 1,
+            cause => panic!("{cause} after {other} others"),
+        }
         // It goes on for longer than the stall patience, with more and more that wait: still no proof of anything.
         eventually(PATIENCE, "the accept loop lives", || {
             let n = accepted.load(SeqCst) - before;

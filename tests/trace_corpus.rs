@@ -207,6 +207,8 @@ fn moved(record: &Record, to: Stamp) -> Record {
         Input::OwnStall { .. } => Input::OwnStall { from: to - long, to },
         Input::Probe { .. } => Input::Probe { at: to },
         Input::Polled { facts, said, .. } => Input::Polled { at: to, facts, said },
+        Input::Inherited { .. } => Input::Inherited { at: to, peak: long },
+        Input::Noise { .. } => Input::Noise { at: to, noise: long },
         Input::Maintenance { .. } => Input::Maintenance { at: to, pause: long },
         Input::Ended { how, .. } => Input::Ended { at: to, how },
     };

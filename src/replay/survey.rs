@@ -289,7 +289,10 @@ impl Surveyor {
             self.survey.recorded.reproduced += u64::from(said == now);
         }
         if said != now {
-            let first = || format!("at {at:?} the recorded judge said {said:?}, now it says {now:?}");
+            let first = || {
+                let words = |s: Option<Said>| s.map_or("nothing".to_owned(), |s| s.to_string());
+                format!("at {at:?} the recorded judge said {}, now it says {}", words(said), words(now))
+            };
             self.survey.recorded.first_difference.get_or_insert_with(first);
         }
     }

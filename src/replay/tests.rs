@@ -64,6 +64,7 @@ impl Live {
         let inputs = log.0.clone();
         let mut judge = LinkJudge::new(&params, ms(1000));
         judge.tap(Box::new(log));
+        judge.inherit(ms(1000), dur(14));
         judge.rtt_sample_at(ms(1000), RTT);
         Live { judge, log: inputs, now: ms(1000), params, begin: ms(1000), late: Duration::ZERO }
     }
@@ -171,6 +172,10 @@ fn eventful(params: Params) -> Live {
     live.judge.own_stall(stall, live.now);
     live.beats(50);
     live.judge.peer_stalled(live.now);
+    live.judge.set_noise(live.now, dur(90));
+    live.beats(5);
+    live.silence(dur(80));
+    live.beats(5);
     live.silence(dur(2000));
     live.beats(60);
     live.judge.tell_tap(Input::Ended { at: live.now, how: End::Fin });

@@ -111,11 +111,11 @@ pub async fn dial(
         one_stream: !main,
     };
     let mut judge = LinkJudge::with_shadows(&params.detector, &params.shadows, now);
-    judge.inherit(now, hub.peak(key, now));
     // The links of single connections come and go by the thousand and promise nothing of their own.
     if let Some(tap) = main.then(|| hub.tap(key, &got.welcome.node, now)).flatten() {
         judge.tap(tap);
     }
+    judge.inherit(now, hub.peak(key, now));
     let peer = Peer { node: got.welcome.node.clone(), incarnation: got.welcome.incarnation };
     let link = Link::new(hub.w.clone(), got.io, peer, conf, Some(judge), side.clone());
     side.link.set(link.id);

@@ -277,8 +277,8 @@ impl Owner {
             own_stall: own_stall(hub, now),
             ..Report::default()
         };
-        if let Some(l) = main {
-            fill(&mut r, &l, now);
+        if let Some(l) = judged(&links, r.state, now).or(main.as_ref()) {
+            fill(&mut r, l, now);
         }
         let heard = self.shared.heard_anywhere();
         if heard != Stamp::ZERO {
@@ -394,6 +394,18 @@ impl Owner {
 fn own_stall(hub: &Hub, now: Stamp) -> Option<(f64, f64)> {
     let (at, late) = hub.w.last_stall.get();
     (at != Stamp::ZERO).then(|| (late.as_secs_f64() * 1e3, now.millis_since(at).max(0.0)))
+}
+
+/// The link whose deadline is next, or was missed first where the endpoint is in doubt: the one its state hangs on. Links
+/// that are not on duty promise little and would only hide it.
+fn judged(links: &[Rc<Link>], state: State, now: Stamp) -> Option<&Rc<Link>> {
+    let deadline = |l: &Rc<Link>| l.with_judge(|j| j.deadline());
+    let counts = |d: &Stamp| state != State::Active || *d >= now;
+    links
+        .iter()
+        .filter_map(|l| deadline(l).filter(counts).map(|d| (d, l)))
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, l)| l)
 }
 
 fn fill(r: &mut Report, l: &Link, now: Stamp) {

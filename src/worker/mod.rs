@@ -394,6 +394,11 @@ impl Worker {
         self.noise.get().faded(now)
     }
 
+    /// The same in whole ms, rounded up.
+    pub fn noise_ms(&self, now: Stamp) -> u64 {
+        self.noise(now).as_nanos().div_ceil(1_000_000) as u64
+    }
+
     fn note_lateness(&self, due: Stamp, now: Stamp, sink: &dyn Sink) {
         let late = now.since(due);
         sink.lateness(late);

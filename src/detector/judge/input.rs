@@ -88,6 +88,20 @@ pub enum Input {
         /// What the judge said.
         said: Option<Said>,
     },
+    /// [`LinkJudge::inherit`].
+    Inherited {
+        /// When the link began.
+        at: Stamp,
+        /// What other links to the node had learned.
+        peak: Duration,
+    },
+    /// [`LinkJudge::set_noise`], where it changed.
+    Noise {
+        /// When the beat was read.
+        at: Stamp,
+        /// The larger of both ends' lateness.
+        noise: Duration,
+    },
     /// The peer announced a pause of its service. A judge of links ignores it.
     Maintenance {
         /// When the frame was read.
@@ -119,6 +133,8 @@ impl Input {
             | Input::PeerStalled { at }
             | Input::Probe { at }
             | Input::Polled { at, .. }
+            | Input::Inherited { at, .. }
+            | Input::Noise { at, .. }
             | Input::Maintenance { at, .. }
             | Input::Ended { at, .. } => at,
             Input::OwnStall { to, .. } => to,
@@ -146,6 +162,21 @@ pub enum Said {
     LinkOnly,
     /// A gate held FAILED back.
     Held(Gate),
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Said::Challenge => f.write_str("challenge"),
+            Said::Suspect => f.write_str("suspect"),
+            Said::Failed => f.write_str("failed"),
+            Said::Active { mistake: true, .. } => f.write_str("active after a mistake"),
+            Said::Active { outage: true, .. } => f.write_str("active after an outage"),
+            Said::Active { .. } => f.write_str("active"),
+            Said::LinkOnly => f.write_str("this link only"),
+            Said::Held(gate) => write!(f, "held back ({})", gate.name()),
+        }
+    }
 }
 
 impl From<&Output> for Said {
@@ -236,6 +267,8 @@ impl LinkJudge {
             Input::PeerStalled { at } => self.peer_stalled(at),
             Input::OwnStall { from, to } => self.own_stall(from, to),
             Input::Probe { at } => self.probe(at),
+            Input::Inherited { at, peak } => self.inherit(at, peak),
+            Input::Noise { at, noise } => self.set_noise(at, noise),
             Input::Polled { at, facts, .. } => {
                 let output = self.poll(at, &mut || facts.unwrap_or_default());
                 return output.as_ref().map(Said::from);

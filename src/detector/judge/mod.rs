@@ -80,6 +80,8 @@ pub struct LinkJudge {
     stall_told: Stamp,
     mistakes: u64,
     outages_healed: u64,
+    /// Lateness of both ends, as it was told last.
+    noise: Duration,
     tap: input::TapSlot,
 }
 
@@ -113,6 +115,7 @@ impl LinkJudge {
             stall_told: Stamp::ZERO,
             mistakes: 0,
             outages_healed: 0,
+            noise: Duration::ZERO,
             tap: input::TapSlot::default(),
         }
     }
@@ -227,6 +230,7 @@ impl LinkJudge {
 
     /// Another link to the same node has learned this lateness.
     pub fn inherit(&mut self, now: Stamp, peak: Duration) {
+        self.tap.note(Input::Inherited { at: now, peak });
         self.hearing.inherit(now, peak);
         if let Some(shadows) = &mut self.shadows {
             shadows.inherit(now, peak);
@@ -235,8 +239,13 @@ impl LinkJudge {
 
     /// The peer's loop and ours were late by this much at most lately, by their own measure: FAILED waits for it. A
     /// peer that lies delays its own verdict by a quarter of a second at most.
-    pub fn set_noise(&mut self, noise: Duration) {
+    pub fn set_noise(&mut self, now: Stamp, noise: Duration) {
         let noise = noise.min(NOISE_MAX);
+        if noise == self.noise {
+            return;
+        }
+        self.tap.note(Input::Noise { at: now, noise });
+        self.noise = noise;
         self.hearing.set_noise(noise);
         self.heard.law_mut().set_noise(noise);
         if let Some(shadows) = &mut self.shadows {

@@ -79,6 +79,8 @@ const MORE: u8 = 15;
 const MORE_PROBE: u8 = 0;
 const MORE_MAINTENANCE: u8 = 1;
 const MORE_ENDED: u8 = 2;
+const MORE_INHERITED: u8 = 3;
+const MORE_NOISE: u8 = 4;
 
 // === writing ===
 
@@ -126,7 +128,11 @@ fn kind_of(event: &Event) -> u8 {
         Input::Polled { facts, said, .. } => {
             POLLED | if said.is_some() { FLAG_A } else { 0 } | if facts.is_some() { FLAG_B } else { 0 }
         }
-        Input::Probe { .. } | Input::Maintenance { .. } | Input::Ended { .. } => MORE,
+        Input::Probe { .. }
+        | Input::Inherited { .. }
+        | Input::Noise { .. }
+        | Input::Maintenance { .. }
+        | Input::Ended { .. } => MORE,
     }
 }
 
@@ -162,6 +168,14 @@ fn put_input(out: &mut Vec<u8>, input: &Input) {
         Input::Maintenance { pause, .. } => {
             out.push(MORE_MAINTENANCE);
             put_span(out, pause);
+        }
+        Input::Inherited { peak, .. } => {
+            out.push(MORE_INHERITED);
+            put_span(out, peak);
+        }
+        Input::Noise { noise, .. } => {
+            out.push(MORE_NOISE);
+            put_span(out, noise);
         }
         Input::Ended { how, .. } => out.extend([MORE_ENDED, how as u8]),
     }
@@ -258,6 +272,8 @@ fn take_input(kind: u8, rest: &mut Rest<'_>, at: Stamp) -> Result<Input, FormatE
         MORE => match rest.byte()? {
             MORE_PROBE => Input::Probe { at },
             MORE_MAINTENANCE => Input::Maintenance { at, pause: rest.span()? },
+            MORE_INHERITED => Input::Inherited { at, peak: rest.span()? },
+            MORE_NOISE => Input::Noise { at, noise: rest.span()? },
             MORE_ENDED => {
                 let how = End::ALL.get(usize::from(rest.byte()?)).copied();
                 Input::Ended { at, how: how.ok_or(FormatError::Corrupt("an unknown end of a link"))? }

@@ -228,7 +228,7 @@ fn any_said() -> impl Strategy<Value = Option<Said>> {
 fn any_input() -> impl Strategy<Value = Input> {
     let facts = prop::option::of((any::<bool>(), any_stamp()))
         .prop_map(|f| f.map(|(unread, others_heard)| Facts { unread, others_heard }));
-    (0..14u8, any_stamp(), any_span(), any::<bool>(), any_said(), facts).prop_map(
+    (0..16u8, any_stamp(), any_span(), any::<bool>(), any_said(), facts).prop_map(
         |(kind, at, d, active, said, facts)| match kind {
             0 => Input::Heard { at },
             1 => Input::Promised { at, promise: d },
@@ -243,6 +243,8 @@ fn any_input() -> impl Strategy<Value = Input> {
             10 => Input::Probe { at },
             11 => Input::Polled { at, facts, said },
             12 => Input::Maintenance { at, pause: d },
+            13 => Input::Inherited { at, peak: d },
+            14 => Input::Noise { at, noise: d },
             _ => Input::Ended { at, how: End::ALL[at.as_nanos() as usize % End::ALL.len()] },
         },
     )
