@@ -158,9 +158,9 @@ pub fn healthcheck(admin: SocketAddr) -> ExitCode {
     })
 }
 
-/// `sidebeat maintenance --for ...`: exit code 0 if the pause was announced, else 1, with a message.
-pub fn maintenance(admin: SocketAddr, pause: Duration, reason: &str) -> ExitCode {
-    let pause = humantime::format_duration(pause).to_string();
+/// `sidebeat maintenance`: announces a pause, or its end without one. Exit code 0 if that was done, else 1, with a message.
+pub fn maintenance(admin: SocketAddr, pause: Option<Duration>, reason: &str) -> ExitCode {
+    let pause = humantime::format_duration(pause.unwrap_or_default()).to_string();
     let mut path = format!("/maintenance?for={}", encode(&pause));
     if !reason.is_empty() {
         path.push_str(&format!("&reason={}", encode(reason)));
@@ -174,10 +174,14 @@ pub fn maintenance(admin: SocketAddr, pause: Duration, reason: &str) -> ExitCode
 }
 
 /// As [`maintenance`], by the hook's socket.
-pub fn maintenance_by_socket(path: &Path, pause: Duration, reason: &str) -> ExitCode {
+pub fn maintenance_by_socket(path: &Path, pause: Option<Duration>, reason: &str) -> ExitCode {
     // One line: what a reason may hold is checked there.
     let reason = reason.replace(['\n', '\r'], " ");
-    match one_line(path, &format!("pause {} {reason}\n", packed(pause))) {
+    let line = match pause {
+        Some(pause) => format!("pause {} {reason}\n", packed(pause)),
+        None => "resume\n".to_owned(),
+    };
+    match one_line(path, &line) {
         Ok(said) => finish(&format!("{}\n", said.trim_end()), !said.starts_with("ok ")),
         Err(e) => {
             let hint =

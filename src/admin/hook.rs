@@ -50,10 +50,7 @@ impl Hook {
     /// # Errors
     /// A sentence that says what to do.
     pub fn bind(path: &Path, mode: u32) -> Result<Hook, String> {
-        let own = rustix::process::geteuid().as_raw();
-        let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("/"));
-        check_folder(dir, own)?;
-        check_leftover(path, own)?;
+        let own = check_place(path)?;
         let fail = |what: &str, e: io::Error| format!("cannot {what} {}: {e}", path.display());
         // Beside its place first: it gets its permissions before anybody can find it, and takes the place in one step.
         let fresh = path.with_added_extension("new");
@@ -121,6 +118,18 @@ impl Drop for Hook {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// Whether a hook's socket could be made at `path`; gives who we are.
+///
+/// # Errors
+/// The folder is missing or open to others, or something else stands there.
+pub(crate) fn check_place(path: &Path) -> Result<u32, String> {
+    let own = rustix::process::geteuid().as_raw();
+    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("/"));
+    check_folder(dir, own)?;
+    check_leftover(path, own)?;
+    Ok(own)
 }
 
 /// Nobody else may swap the file: the folder is ours or root's, and others may write to it only if it is sticky.

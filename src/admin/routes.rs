@@ -59,9 +59,12 @@ const ROUTES: &[Route] = &[
         false,
         "changes of state as JSON lines, or SSE by Accept; ?since=SEQ ?follow=0 ?shadows=1",
     ),
-    change("/drain", "stop taking new work, serve what is open"),
-    change("/maintenance", "?for=500ms[&reason=TEXT] announce a pause of the service, at most 30s"),
-    change("/log", "?level=FILTER such as info or sidebeat::link=debug"),
+    change("/drain", "serve what is open, then end; peers and clients of the service go elsewhere"),
+    change(
+        "/maintenance",
+        "?for=500ms[&reason=TEXT] announce a pause of the service, at most 30s; for=0s ends it",
+    ),
+    change("/log", "?level=FILTER such as info or info,sidebeat::link=debug"),
     change("/enforce", "?upstream=NAME&mode=off|suspect|failed what verdicts may do"),
 ];
 
@@ -226,6 +229,10 @@ fn act(control: &dyn Control, path: &str, query: &Query) -> Result<Reply, Refusa
 fn maintenance(control: &dyn Control, query: &Query) -> Result<String, Refusal> {
     query.only(&["for", "reason"]).map_err(bad)?;
     let wanted = query.need("for", "/maintenance?for=500ms").map_err(bad)?;
+    if humantime::parse_duration(wanted).is_ok_and(|d| d.is_zero()) {
+        control.resume().map_err(bad)?;
+        return Ok("the pause is over\n".to_owned());
+    }
     let pause = pause::duration(wanted).map_err(|e| bad(format!("`for` {e}")))?;
     let reason = query.get("reason").unwrap_or_default();
     pause::reason(reason).map_err(|e| bad(format!("`reason` {e}")))?;

@@ -29,7 +29,7 @@ use generation::{Generation, Process};
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A listener could not be made.
-    #[error("cannot listen on {addr} ({what}): {source}")]
+    #[error("cannot listen on {addr} ({what}): {source}{}", listen_hint(what, source))]
     Listen {
         /// Where.
         addr: SocketAddr,
@@ -50,6 +50,18 @@ pub enum RunError {
     /// A worker thread panicked.
     #[error("a worker stopped by a defect; see the log")]
     Worker,
+}
+
+fn listen_hint(what: &str, e: &io::Error) -> &'static str {
+    match (e.kind(), what) {
+        (io::ErrorKind::AddrInUse, "admin") => {
+            "; a second sidecar on this machine? Give it an `[admin] listen` of its own (SIDEBEAT__ADMIN__LISTEN)"
+        }
+        (io::ErrorKind::AddrInUse, _) => "; another program, or another sidecar, listens there",
+        (io::ErrorKind::PermissionDenied, _) => "; ports below 1024 need CAP_NET_BIND_SERVICE",
+        (io::ErrorKind::AddrNotAvailable, _) => "; this machine has no such address",
+        _ => "",
+    }
 }
 
 /// How the program changes its log level.

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 const EXAMPLES: &str = "\
 Examples:
-  sidebeat config defaults > sidebeat.toml    begin with every default
+  sidebeat config defaults > sidebeat.toml    every default, and a service and an upstream to uncomment
   sidebeat check sidebeat.toml                all errors, with line and column
   sidebeat run -c sidebeat.toml               the sidecar
   sidebeat status --watch                     who is up, who is suspected, and why
@@ -88,8 +88,9 @@ const MAINTENANCE_HELP: &str = "\
 Example:
   sidebeat maintenance --for 500ms --reason gc
   sidebeat maintenance --for 20s --reason backup --socket /run/sidebeat/hook.sock
+  sidebeat maintenance --end
 
-Exit codes: 0 announced, 1 the sidecar cannot be reached.";
+Exit codes: 0 announced, 1 the sidecar cannot be reached or refused it, 64 wrong arguments.";
 
 /// `run`.
 #[derive(Debug, Args)]
@@ -117,8 +118,12 @@ pub struct Check {
 #[derive(Clone, Copy, Debug, Args)]
 pub struct AdminAddress {
     /// Admin address of the sidecar.
-    #[arg(long, value_name = "ADDR", env = "SIDEBEAT_ADMIN", default_value = "127.0.0.1:7421")]
+    #[arg(long, value_name = "IP:PORT", env = "SIDEBEAT_ADMIN", default_value = "127.0.0.1:7421", value_parser = admin_address)]
     pub admin: SocketAddr,
+}
+
+fn admin_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "expected an address and a port, such as 127.0.0.1:7421".to_owned())
 }
 
 /// `status`.
@@ -138,9 +143,12 @@ pub struct Status {
 /// `maintenance`.
 #[derive(Debug, Args)]
 pub struct Maintenance {
-    /// Length of the pause, such as 500ms.
-    #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
-    pub for_: Duration,
+    /// Length of the pause at most, such as 500ms; up to 30s.
+    #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration, required_unless_present = "end")]
+    pub for_: Option<Duration>,
+    /// The pause is over, earlier than announced.
+    #[arg(long, conflicts_with_all = ["for_", "reason"])]
+    pub end: bool,
     /// Admin address.
     #[command(flatten)]
     pub admin: AdminAddress,
@@ -190,8 +198,18 @@ mod tests {
         let cli =
             Cli::try_parse_from(["sidebeat", "maintenance", "--for", "500ms", "--admin", "[::1]:1"]).unwrap();
         let Command::Maintenance(m) = cli.command else { panic!() };
-        assert_eq!((m.for_, m.admin.admin.port()), (Duration::from_millis(500), 1));
-        for bad in [&["sidebeat", "maintenance"][..], &["sidebeat", "status", "--admin", "nowhere"]] {
+        assert_eq!((m.for_, m.admin.admin.port()), (Some(Duration::from_millis(500)), 1));
+        let Command::Maintenance(m) =
+            Cli::try_parse_from(["sidebeat", "maintenance", "--end"]).unwrap().command
+        else {
+            panic!()
+        };
+        assert!(m.end && m.for_.is_none());
+        for bad in [
+            &["sidebeat", "maintenance"][..],
+            &["sidebeat", "maintenance", "--end", "--for", "1s"],
+            &["sidebeat", "status", "--admin", "nowhere"],
+        ] {
             assert!(Cli::try_parse_from(bad).is_err());
         }
     }

@@ -38,11 +38,24 @@ fn load(file: &Path) -> Result<(Config, Vec<Warning>), ExitCode> {
         ));
         ExitCode::from(CONFIG)
     })?;
-    if let Some(error) = loaded.0.trace.path.as_deref().and_then(|p| crate::trace::check_dir(p).err()) {
-        complain(&format!("{}: {error}\n", file.display()));
-        return Err(ExitCode::from(CONFIG));
+    match folders(&loaded.0) {
+        Ok(()) => Ok(loaded),
+        Err(error) => {
+            complain(&format!("{}: {error}\n", file.display()));
+            Err(ExitCode::from(CONFIG))
+        }
     }
-    Ok(loaded)
+}
+
+/// What the configuration needs of the disk.
+fn folders(config: &Config) -> Result<(), String> {
+    if let Some(dir) = &config.trace.path {
+        crate::trace::check_dir(dir).map_err(|e| e.to_string())?;
+    }
+    if let Some(socket) = &config.maintenance.socket {
+        crate::admin::hook::check_place(socket).map_err(|e| format!("[maintenance] socket: {e}"))?;
+    }
+    Ok(())
 }
 
 fn check(file: &Path) -> ExitCode {
@@ -68,7 +81,7 @@ fn sidecar(file: &Path) -> ExitCode {
     }
     let may_open = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     if let Some(warning) = config.descriptor_warning(may_open.unwrap_or(u64::MAX)) {
-        tracing::warn!("{warning}");
+        tracing::info!("{warning}");
     }
     app(config, log, file.to_owned())
 }

@@ -219,23 +219,32 @@ impl Owner {
         (e.silence_ms, e.promise_ms, e.peak_ms, e.rtt_ms) = (r.silence_ms, r.promise_ms, r.peak_ms, r.rtt_ms);
         e.by_proof = t.is_some_and(|t| t.by_proof);
         e.mistake = t.is_some_and(|t| t.mistake);
+        let silence = t.map(|t| t.silence.as_secs_f64() * 1e3);
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::$level!(
+                    upstream = name,
+                    endpoint = %self.shared.address,
+                    node = r.node.as_deref().unwrap_or("-"),
+                    from = from.name(),
+                    to = to.name(),
+                    cause = cause.name(),
+                    score = short(r.score),
+                    silence_ms = short(silence),
+                    since_last_ms = short(r.silence_ms),
+                    promise_ms = short(r.promise_ms),
+                    peak_ms = short(r.peak_ms),
+                    rtt_ms = short(r.rtt_ms),
+                    by_proof = e.by_proof,
+                    "state"
+                )
+            };
+        }
+        match to {
+            State::Failed => line!(warn),
+            State::Active | State::Suspect => line!(info),
+        }
         self.events.push(e);
-        tracing::info!(
-            upstream = name,
-            endpoint = %self.shared.address,
-            node = r.node.as_deref().unwrap_or("-"),
-            from = from.name(),
-            to = to.name(),
-            cause = cause.name(),
-            score = r.score,
-            silence_ms = t.map(|t| t.silence.as_secs_f64() * 1e3),
-            since_last_ms = r.silence_ms,
-            promise_ms = r.promise_ms,
-            peak_ms = r.peak_ms,
-            rtt_ms = r.rtt_ms,
-            by_proof = t.is_some_and(|t| t.by_proof),
-            "state"
-        );
         self.shared.set_report(r);
     }
 
@@ -388,6 +397,11 @@ impl Owner {
             me.pump(now);
         });
     }
+}
+
+/// For a log line: three digits behind the point.
+fn short(x: Option<f64>) -> Option<f64> {
+    x.map(|x| (x * 1e3).round() / 1e3)
 }
 
 /// The last lateness of this worker's loop and its age, ms.

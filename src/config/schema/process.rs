@@ -18,7 +18,7 @@ pub(super) const NODE: Section = Section {
             Kind::Text { max: 255 },
             Default::Computed("the host name"),
             "\"orders-1\"",
-            "Name of this node in links, metrics and events. Peers refuse a link to their own id (a loop).",
+            "Name of this node in links, metrics and events. Give each sidecar its own: it tells pods behind one address apart.",
         ),
         key(
             "workers",
