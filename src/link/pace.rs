@@ -12,6 +12,8 @@ const CLIENT_SPOKE: Duration = Duration::from_secs(1);
 pub const OFF_DUTY: Duration = crate::detector::OFF_DUTY;
 /// Idle beats leave on this grid, so that many links share a wake-up.
 const GRID_NS: u64 = 10_000_000;
+/// Shorter pauses between idle beats do not wait for the grid.
+const GRID_LEAST: Duration = Duration::from_nanos(2 * GRID_NS);
 
 /// Bounds of the promise of one link direction.
 #[derive(Clone, Copy, Debug)]
@@ -107,8 +109,10 @@ impl Pace {
     /// When a beat must be written if nothing else is: at 0.8 of the promise, idle ones on the grid. When the link
     /// became active since, the shorter promise is due earlier only by the next frame: the old promise holds.
     pub fn beat_due(&self) -> Stamp {
-        let due = self.written + self.promise * 4 / 5;
-        if self.promise < self.params.idle || self.promise.is_zero() {
+        let pause = self.promise * 4 / 5;
+        let due = self.written + pause;
+        // Rounding a short pause down to the grid could leave nothing of it.
+        if self.promise < self.params.idle || pause < GRID_LEAST {
             return due;
         }
         let ns = due.as_nanos();
@@ -176,6 +180,23 @@ mod tests {
         let mut p = pace();
         p.wrote(Stamp::from_millis(1007), ms(100), false);
         assert_eq!(p.beat_due(), Stamp::from_millis(1080));
+    }
+
+    #[test]
+    fn short_idle_promises_do_not_beat_without_pause() {
+        for idle in 1..=40 {
+            let params = PaceParams { active: ms(idle), idle: ms(idle) };
+            let (mut p, begin) = (Pace::new(params, Stamp::from_millis(0)), Stamp::from_millis(3));
+            p.wrote(begin, ms(idle), false);
+            let mut beats = 0;
+            while p.beat_due().since(begin) < Duration::from_secs(1) {
+                assert!(p.beat_due() > p.written, "{idle} ms");
+                p.wrote(p.beat_due(), ms(idle), false);
+                beats += 1;
+            }
+            let usual = 1000 * 5 / (4 * idle);
+            assert!((usual - 1..=usual * 2 + 1).contains(&beats), "{idle} ms: {beats} beats a second");
+        }
     }
 
     #[test]

@@ -64,7 +64,6 @@ impl Live {
         let inputs = log.0.clone();
         let mut judge = LinkJudge::new(&params, ms(1000));
         judge.tap(Box::new(log));
-        judge.inherit(ms(1000), dur(14));
         judge.rtt_sample_at(ms(1000), RTT);
         Live { judge, log: inputs, now: ms(1000), params, begin: ms(1000), late: Duration::ZERO }
     }
@@ -172,10 +171,6 @@ fn eventful(params: Params) -> Live {
     live.judge.own_stall(stall, live.now);
     live.beats(50);
     live.judge.peer_stalled(live.now);
-    live.judge.set_noise(live.now, dur(90));
-    live.beats(5);
-    live.silence(dur(80));
-    live.beats(5);
     live.silence(dur(2000));
     live.beats(60);
     live.judge.tell_tap(Input::Ended { at: live.now, how: End::Fin });
@@ -202,6 +197,34 @@ fn the_recorded_judge_says_the_same_again() {
     let r = surveyed(&eventful(Params::default()).records(1, "e")).recorded;
     assert_eq!((r.reproduced, &r.first_difference), (r.repeatable, &None));
     assert!((r.failed, r.mistakes, r.outages) == (2, 1, 1) && r.suspects >= 2, "{r:?}");
+}
+
+/// A replay that is not told what the live judge inherited and how late both ends were would be quicker than it was.
+#[test]
+fn inherited_lateness_and_noise_are_told_again() {
+    for told in [true, false] {
+        let mut live = Live::new(Params::default());
+        if told {
+            live.judge.inherit(ms(1000), dur(30));
+        }
+        live.beats(50);
+        live.silence(dur(35));
+        live.beats(50);
+        if told {
+            live.judge.set_noise(live.now, dur(90));
+        }
+        live.silence(dur(70));
+        live.beats(50);
+        let records = live.records(1, "e");
+        let r = surveyed(&records).recorded;
+        assert_eq!((r.reproduced, r.first_difference), (r.repeatable, None), "{told}");
+        assert_eq!(r.failed, if told { 0 } else { 2 });
+        let deaf =
+            |r: &&Record| !matches!(&r.event, Event::Input(Input::Inherited { .. } | Input::Noise { .. }));
+        let forgetful: Vec<Record> = records.iter().filter(deaf).cloned().collect();
+        let r = surveyed(&forgetful).recorded;
+        assert_eq!(r.first_difference.is_some(), told);
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Pure: no IO, no clock. When to open a fresh connection: at once, after 100 ms, each 200 ms for 30 s, then each
-//! second, with jitter (detection.md section 3).
+//! second, with jitter (detection.md section 3). A peer that welcomes links and ends them is dialled at once a few times;
+//! then the old series goes on.
 
 use std::time::Duration;
 
@@ -14,6 +15,10 @@ const NEGATIVE: Duration = Duration::from_secs(30);
 /// Between dials that race with the end of a dying process: its FIN comes a moment before its port closes.
 const RACE: Duration = Duration::from_millis(1);
 const RACES: u32 = 5;
+/// A link that lived for so long after its dial was one.
+const SETTLED: Duration = Duration::from_secs(2);
+/// Series that may begin at once before one has brought such a link.
+const EAGER: u32 = 3;
 /// Jitter: up to this share is taken off each pause.
 const JITTER: f64 = 0.2;
 
@@ -24,19 +29,41 @@ pub struct Redial {
     since: Stamp,
     dials: u32,
     races: u32,
+    /// Latest dial, and series begun since a link had settled.
+    latest: Stamp,
+    eager: u32,
     next: Stamp,
 }
 
 impl Redial {
     /// Nothing due.
     pub fn new(seed: u64) -> Self {
-        Redial { seed, since: Stamp::ZERO, dials: 0, races: 0, next: Stamp::NEVER }
+        Redial {
+            seed,
+            since: Stamp::ZERO,
+            dials: 0,
+            races: 0,
+            latest: Stamp::ZERO,
+            eager: 0,
+            next: Stamp::NEVER,
+        }
     }
 
     /// Starts a series at `now`, unless one runs.
     pub fn start(&mut self, now: Stamp) {
-        if self.next == Stamp::NEVER {
+        if self.next != Stamp::NEVER {
+            return;
+        }
+        if now.since(self.latest) >= SETTLED {
+            self.eager = 0;
+        }
+        if self.eager < EAGER {
+            self.eager += 1;
             (self.since, self.dials, self.races, self.next) = (now, 0, 0, now);
+        } else {
+            // `dials` is of the series that goes on.
+            let pause = self.pause(now);
+            self.next = (self.latest + pause).max(now);
         }
     }
 
@@ -71,13 +98,18 @@ impl Redial {
 
     /// A dial is handed to the shell.
     pub fn dialled(&mut self, now: Stamp) {
-        let pause = match self.dials {
+        let pause = self.pause(now);
+        self.dials = self.dials.saturating_add(1);
+        self.latest = now;
+        self.next = now + pause;
+    }
+
+    fn pause(&mut self, now: Stamp) -> Duration {
+        self.jittered(match self.dials {
             0 => FIRST,
             _ if now.since(self.since) < SOON_FOR => SOON,
             _ => LATE,
-        };
-        self.dials = self.dials.saturating_add(1);
-        self.next = now + self.jittered(pause);
+        })
     }
 
     fn jittered(&mut self, pause: Duration) -> Duration {
@@ -113,6 +145,29 @@ mod tests {
         assert!(g[1..100].iter().all(|g| (160..=200).contains(g)), "{g:?}");
         assert!(g[220..].iter().all(|g| (800..=1000).contains(g)), "{g:?}");
         assert_ne!(gaps(1, 20), gaps(2, 20), "jitter follows the seed");
+    }
+
+    #[test]
+    fn a_peer_that_welcomes_and_leaves_is_not_dialled_without_end() {
+        let (mut dial, begin) = (Redial::new(9), Stamp::from_millis(5000));
+        let (mut now, mut dials) = (begin, Vec::new());
+        // Each dial brings a link that is lost a millisecond later.
+        while now.since(begin) < Duration::from_secs(60) {
+            dial.restart(now);
+            now = dial.due().max(now);
+            dials.push(now);
+            dial.dialled(now);
+            dial.stop();
+            now = now + Duration::from_millis(1);
+        }
+        let within = |ms: u64| dials.iter().filter(|d| d.since(begin).as_millis() < u128::from(ms)).count();
+        assert!((3..=4).contains(&within(50)), "{}", within(50));
+        assert!(within(1000) <= 10 && within(30_000) <= 190, "{} {}", within(1000), within(30_000));
+        assert!(dials.len() <= within(30_000) + 45, "each second after half a minute: {}", dials.len());
+        // A link that stays for a while makes up for it.
+        now = now + SETTLED;
+        dial.restart(now);
+        assert_eq!(dial.due(), now);
     }
 
     #[test]
