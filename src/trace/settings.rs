@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use crate::detector::{Params, catalog};
-use crate::stamp::nanos;
 
 use super::format::LinkInfo;
 
 /// Name of the law and its parameters, exact to the nanosecond.
 pub fn describe(params: &Params) -> (&'static str, String) {
     let law = catalog::NAMES.into_iter().find(|n| catalog::by_name(n).is_some_and(|p| p.kind == params.kind));
-    let span = |d: Duration| format!("{}ns", nanos(d));
+    let span = |d: Duration| humantime::format_duration(d).to_string().replace(' ', "");
     let settings = [
         ("tau_min", span(params.tau_min)),
         ("learn_max", span(params.learn_max)),
