@@ -68,6 +68,7 @@ fn endpoint(u: &registry::Upstream, e: &Arc<Shared>) -> Endpoint {
         queue_ratio: r.queue_ratio,
         backpressure: r.promise_ms.map(|_| r.backpressure),
         weight: Some(e.weight),
+        since_ms: Some(r.since_ms),
         deadline_ms: r.deadline_ms,
         last_evidence: r.last_evidence.map(|(what, ms_ago)| Ago { what, ms_ago }),
         own_stall: r.own_stall.map(|(ms, ms_ago)| Ago { what: format!("{ms:.1} ms late"), ms_ago }),

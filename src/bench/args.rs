@@ -12,7 +12,7 @@ Examples:
   sidebeat bench faults --faults cut,hang --traffic steady --repeat 10   a part of it
   sidebeat bench faults --set beat.active=10ms --set promise.tau_min=4ms the aggressive profile
   sidebeat bench faults --faults kill,hang,cut --traffic steady --hold 5s
-                                            long enough for the source's heartbeat (1 s, given up after 3 s)
+                                            long enough for the plain heartbeat (1 s, given up after 3 s)
 
 Each fault is injected at a random moment. Times are from the fault's instant to the transition on CLOCK_MONOTONIC. The
 baselines are shadows of the same run: they hear the same frames and never act.

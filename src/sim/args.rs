@@ -54,7 +54,10 @@ fn scenario_names() -> String {
 }
 
 fn scenario_help() -> String {
-    format!("Scenarios; all of them if not given. The design's ten come first: {}", scenario_names())
+    format!(
+        "Scenarios; all of them if not given. The ten of docs/detection.md come first: {}",
+        scenario_names()
+    )
 }
 
 fn detector_help() -> String {

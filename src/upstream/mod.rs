@@ -3,7 +3,7 @@
 //! Pure: [`endpoint`] joins the link's verdicts ([`link_side`]) with the vouches for the services ([`service`], one per node: [`nodes`])
 //! into one health; [`redial`] says when to knock; [`isolation`] when the fault is ours; [`balance`] chooses among the endpoints of an upstream.
 //!
-//! Shells: [`registry`] is what every worker reads; [`owner`] is the one writer of an endpoint's state; [`hub`] gives a
+//! Shells: [`registry`] is what every worker reads; [`owner`] is the one writer of an endpoint's state; `telling` what it says of it; [`hub`] gives a
 //! worker its links; [`dial`] makes them; [`side`] is what an outbound link tells its owner.
 
 pub mod balance;
@@ -21,3 +21,4 @@ pub mod redial;
 pub mod registry;
 pub mod service;
 pub mod side;
+mod telling;

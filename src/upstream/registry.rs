@@ -219,6 +219,8 @@ pub struct Report {
     pub last_evidence: Option<(String, f64)>,
     /// The last lateness of the loop that judges it, and how long ago, ms.
     pub own_stall: Option<(f64, f64)>,
+    /// In its state for, ms.
+    pub since_ms: f64,
     /// Nodes that its links lead to.
     pub nodes: usize,
 }
@@ -251,6 +253,7 @@ impl Default for Report {
             deadline_ms: None,
             last_evidence: None,
             own_stall: None,
+            since_ms: 0.0,
             nodes: 0,
         }
     }
