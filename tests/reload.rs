@@ -109,6 +109,59 @@ fn a_sidecar_that_records_reloads_too() {
     echoes(&mut old);
 }
 
+/// The recorder of the configuration that stays had been ended before the next one was known to work.
+#[test]
+fn a_reload_that_fails_ends_no_recording() {
+    let (service, far_service) = (named(b'a'), named(b'b'));
+    let (dir, traces, foreign) = (TempDir::new(), TempDir::new(), TempDir::new());
+    let (listen, link) = (Port::pick(), Port::pick());
+    let _far = Sidecar::start(&dir, "far", &inbound(link.addr(), far_service));
+    let toml = |path: &std::path::Path| {
+        let record = format!("[trace]\npath = \"{}\"\n", path.display());
+        outbound(listen.addr(), service, link.addr(), "required") + &record
+    };
+    let near = Sidecar::start(&dir, "near", &toml(traces.path()));
+    let bytes = || near.metric("sidebeat_trace_bytes_total", &[]).unwrap_or(0.0);
+    let grows = || {
+        let before = bytes();
+        eventually(SOON, "the recording goes on", || {
+            if bytes() > before + 500.0 { Ok(()) } else { Err(format!("{before}, {}", bytes())) }
+        });
+    };
+    grows();
+    // Somebody else records there under this node's name.
+    let lock = std::fs::File::create(foreign.join("sidebeat-near.lock")).expect("lock file");
+    lock.lock().expect("lock");
+    let missing = traces.join("missing");
+    for (n, path) in [foreign.path(), missing.as_path()].into_iter().enumerate() {
+        near.reload(&toml(path));
+        eventually(SOON, "the refusal is told", || {
+            let told = near.log().matches("the old configuration stays").count();
+            if told == n + 1 { Ok(()) } else { Err(near.log()) }
+        });
+        grows();
+    }
+    near.reload(&toml(traces.path()));
+    eventually(SOON, "the same directory is taken over", || {
+        match near.metric("sidebeat_config_last_reload_successful", &[]) {
+            Some(1.0) => Ok(()),
+            _ => Err(near.log()),
+        }
+    });
+    grows();
+    drop(near);
+    let mut replay = std::process::Command::new(env!("CARGO_BIN_EXE_sidebeat"));
+    let report = support::child::run(replay.args(["replay", "--json"]).arg(traces.path()));
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let trace = &report["trace"];
+    // Links of the second recording are not taken for those of the first, which have the same numbers.
+    assert_eq!(
+        (&trace["files"], &trace["holes"], &trace["unknown"]),
+        (&2.into(), &0.into(), &0.into()),
+        "{trace}"
+    );
+}
+
 #[test]
 fn a_wrong_file_changes_nothing_and_says_where_it_is_wrong() {
     let (a, b) = (named(b'a'), named(b'b'));

@@ -84,6 +84,7 @@ pub fn run(config: Config, hooks: Hooks) -> Result<(), RunError> {
     keep_code();
     let process = Process {
         seed: random_seed()?,
+        recordings: Default::default(),
         metrics: Metrics::new(BuildInfo::current()),
         events: EventLog::new(),
     };

@@ -15,7 +15,7 @@ pub mod settings;
 pub mod writer;
 
 pub use recorder::{Recorder, Seed};
-pub use writer::{Conf, Tracer, check_dir, start};
+pub use writer::{Conf, Hold, Prepared, Tracer, check_dir, prepare};
 
 /// Why nothing can be recorded.
 #[derive(Debug, thiserror::Error)]
