@@ -198,6 +198,26 @@ fn a_wrong_file_changes_nothing_and_says_where_it_is_wrong() {
     assert_eq!(near.metric("sidebeat_config_last_reload_successful", &[]), Some(1.0));
 }
 
+/// The level was set before the rest was known to work, and hid the refusal too.
+#[test]
+fn a_refused_reload_leaves_the_log_level() {
+    let a = named(b'a');
+    let (dir, listen) = (TempDir::new(), Port::pick());
+    let near = Sidecar::start(&dir, "near", &outbound(listen.addr(), a, a, "off"));
+    let taken = TcpListener::bind("127.0.0.1:0").expect("listener");
+    let used = taken.local_addr().expect("address");
+    near.reload(&(outbound(used, a, a, "off") + "[log]\nlevel = \"error\"\n"));
+    eventually(SOON, "the refusal is told", || {
+        let log = near.log();
+        if log.contains("the old configuration stays") { Ok(()) } else { Err(log) }
+    });
+    near.reload(&outbound(listen.addr(), a, a, "off"));
+    eventually(SOON, "what follows is told at the level as before", || {
+        let log = near.log();
+        if log.contains("the new configuration is at work") { Ok(()) } else { Err(log) }
+    });
+}
+
 #[test]
 fn a_far_sidecar_reloads_and_no_observer_calls_it_dead() {
     let (a, b) = (named(b'a'), named(b'b'));

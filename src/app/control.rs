@@ -69,8 +69,11 @@ impl App {
         if !fixed.is_empty() {
             return Err(format!("{} cannot change while running: restart", fixed.join(", ")));
         }
-        (self.hooks.set_level)(&config.log.level)?;
         let new = Generation::start(config, &self.process, Some(&old)).map_err(|e| e.to_string())?;
+        // Only now: a level that is refused with the rest would hide the refusal.
+        if let Err(why) = (self.hooks.set_level)(&new.config.log.level) {
+            tracing::warn!(why, "the log level stays");
+        }
         probes::start(&new);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = new;
         self.retired.lock().unwrap_or_else(PoisonError::into_inner).push(Retired::new(old));
