@@ -218,6 +218,34 @@ fn a_refused_reload_leaves_the_log_level() {
     });
 }
 
+/// Each signal put off the end of old generations by another second: their workers piled up.
+#[test]
+fn reloads_that_come_often_leave_no_workers_behind() {
+    let a = named(b'a');
+    let (dir, listen) = (TempDir::new(), Port::pick());
+    let near = Sidecar::start(&dir, "near", &(outbound(listen.addr(), a, a, "off")));
+    let threads =
+        || std::fs::read_dir(format!("/proc/{}/task", near.process().pid())).map_or(0, Iterator::count);
+    let before = threads();
+    let (mut most, mut reloads) = (before, 0);
+    // Well within a second of each other, for longer than it takes to end one.
+    while reloads < 30 {
+        near.reload(&outbound(listen.addr(), a, a, "off"));
+        reloads += 1;
+        eventually(SOON, "it is done", || {
+            let done = near.log().matches("the new configuration is at work").count();
+            if done >= reloads { Ok(()) } else { Err(near.log()) }
+        });
+        most = most.max(threads());
+    }
+    // At most five generations at once, each with no more threads than the first.
+    assert!(most <= before * 6, "{most} threads, {before} before");
+    eventually(SOON, "only the last one is left", || {
+        let now = threads();
+        if now <= before + 1 { Ok(()) } else { Err(format!("{now} threads")) }
+    });
+}
+
 #[test]
 fn a_far_sidecar_reloads_and_no_observer_calls_it_dead() {
     let (a, b) = (named(b'a'), named(b'b'));

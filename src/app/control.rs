@@ -77,17 +77,24 @@ impl App {
         probes::start(&new);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = new;
         self.retired.lock().unwrap_or_else(PoisonError::into_inner).push(Retired::new(old));
+        // Reloads may come faster than anything that is done now and then.
+        self.end_retired(|_| false);
         Ok(())
     }
 
     /// Ends old generations that serve nothing any more. Called now and then.
     pub(super) fn sweep(&self) {
+        self.end_retired(Retired::is_over);
+    }
+
+    /// Ends those that are over, and the oldest where there are too many.
+    fn end_retired(&self, is_over: impl Fn(&Retired) -> bool) {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         let surplus = retired.len().saturating_sub(RETIRED_MAX);
         let mut n = 0;
         retired.retain(|r| {
             n += 1;
-            let over = n <= surplus || r.is_over();
+            let over = n <= surplus || is_over(r);
             if over {
                 let cut = r.generation.open();
                 let well = r.generation.stop().is_ok();

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
@@ -204,21 +205,24 @@ fn spawn_workers(
     Ok(())
 }
 
+/// For so long a retired generation stays although nothing is open: its last words have to leave.
+const LINGER: Duration = Duration::from_secs(1);
+
 /// A generation that serves what is left of it, until then at most.
 pub(super) struct Retired {
     pub(super) generation: Arc<Generation>,
-    until: Stamp,
+    since: Stamp,
 }
 
 impl Retired {
     pub(super) fn new(generation: Arc<Generation>) -> Retired {
         generation.retire();
-        let until = clock::now() + generation.config.drain_deadline;
-        Retired { generation, until }
+        Retired { generation, since: clock::now() }
     }
 
     /// Nothing is left, or its time is up.
     pub(super) fn is_over(&self) -> bool {
-        self.generation.open() == 0 || clock::now() >= self.until
+        let age = clock::now().since(self.since);
+        age >= LINGER && self.generation.open() == 0 || age >= self.generation.config.drain_deadline
     }
 }
