@@ -246,6 +246,34 @@ fn reloads_that_come_often_leave_no_workers_behind() {
     });
 }
 
+/// To open a pipe waits for its writer: admin port, signals and probes waited too.
+#[test]
+fn a_pipe_in_place_of_the_file_is_refused_and_holds_nothing_up() {
+    let a = named(b'a');
+    let (dir, listen) = (TempDir::new(), Port::pick());
+    let mut near = Sidecar::start(&dir, "near", &outbound(listen.addr(), a, a, "off"));
+    let file = dir.join("near.toml");
+    for (what, told) in [("mkfifo", "is a pipe"), ("mkdir", "is a directory"), ("ln", "is no regular file")] {
+        std::fs::remove_file(&file).expect("remove");
+        let mut make = std::process::Command::new(what);
+        if what == "ln" {
+            make.args(["-s", "/dev/zero"]);
+        }
+        support::child::run(make.arg(&file));
+        near.process().signal(rustix::process::Signal::HUP);
+        eventually(SOON, "the refusal is told", || {
+            let log = near.log();
+            if log.contains(told) { Ok(()) } else { Err(log) }
+        });
+        if what == "mkdir" {
+            std::fs::remove_dir(&file).expect("remove");
+            std::fs::write(&file, "").expect("write");
+        }
+    }
+    comes_to(listen.addr(), b'a');
+    assert!(near.stop().success());
+}
+
 #[test]
 fn a_far_sidecar_reloads_and_no_observer_calls_it_dead() {
     let (a, b) = (named(b'a'), named(b'b'));

@@ -48,9 +48,14 @@ impl App {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Validates the file again and swaps the generations; where anything is wrong the old one stays.
-    pub(super) fn reload(&self) {
-        let done = (self.hooks.load)().and_then(|config| self.swap(config));
+    /// Reads and validates the file again. It may take as long as the disk does: not for the control thread.
+    pub(super) fn load(&self) -> Result<Config, String> {
+        (self.hooks.load)()
+    }
+
+    /// Swaps the generations; where anything is wrong the old one stays.
+    pub(super) fn reload(&self, loaded: Result<Config, String>) {
+        let done = loaded.and_then(|config| self.swap(config));
         self.process.metrics.reloaded(done.is_ok());
         match done {
             Ok(()) => {

@@ -6,6 +6,7 @@
 mod control;
 mod data;
 mod generation;
+mod loads;
 mod params;
 mod probes;
 mod report;

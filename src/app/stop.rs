@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::control::App;
+use super::loads::Loads;
 use super::{RunError, serve_admin};
 use crate::admin::Control;
 use crate::clock;
@@ -53,6 +54,7 @@ async fn signals(app: &Arc<App>) -> Result<(), RunError> {
         hup: signal(SignalKind::hangup())?,
         usr1: signal(SignalKind::user_defined1())?,
     };
+    let mut loads = Loads::default();
     // Not a sleep made anew after each signal: signals that come often must not put this off for ever.
     let mut rounds = tokio::time::interval(ROUNDS);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -64,8 +66,10 @@ async fn signals(app: &Arc<App>) -> Result<(), RunError> {
             }
             _ = s.term.recv() => return drain(app, &mut s, "SIGTERM").await,
             () = app.drain_asked.notified() => return drain(app, &mut s, "POST /drain").await,
-            _ = s.hup.recv() => {
-                app.reload();
+            _ = s.hup.recv() => loads.ask(app),
+            loaded = loads.done() => {
+                app.reload(loaded);
+                loads.next(app);
             }
             _ = s.usr1.recv() => log_state(app),
             _ = rounds.tick() => {

@@ -89,7 +89,8 @@ fn sidecar(file: &Path) -> ExitCode {
 /// Runs the data path; an error that ends it is logged.
 fn app(config: Config, log: logging::LogHandle, file: PathBuf) -> ExitCode {
     let load = move || {
-        let (config, warnings) = config::load(&file, environment()).map_err(|errors| errors.to_string())?;
+        let loaded = config::load_again(&file, environment());
+        let (config, warnings) = loaded.map_err(|errors| errors.to_string())?;
         for warning in &warnings {
             tracing::warn!(key = warning.key, "{warning}");
         }
