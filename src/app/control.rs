@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 
 use super::data::Command;
 use super::generation::{Generation, Process, Retired};
+use super::seldom::Seldom;
 use super::{Hooks, RunError, probes, report};
 use crate::admin::{self, Readiness};
 use crate::clock;
@@ -28,6 +29,8 @@ pub(super) struct App {
     retired: Mutex<Vec<Retired>>,
     hooks: Hooks,
     started: Stamp,
+    /// Lines about announced pauses: a hook may announce 60 000 in a second.
+    pauses: Mutex<Seldom>,
 }
 
 impl App {
@@ -40,6 +43,7 @@ impl App {
             retired: Mutex::default(),
             hooks,
             started: clock::now(),
+            pauses: Mutex::default(),
         }
     }
 
@@ -87,8 +91,12 @@ impl App {
         Ok(())
     }
 
-    /// Ends old generations that serve nothing any more. Called now and then.
+    /// Ends old generations that serve nothing any more, and tells what was not logged. Called now and then.
     pub(super) fn sweep(&self) {
+        let rest = self.pauses.lock().unwrap_or_else(PoisonError::into_inner).rest(clock::now());
+        if let Some(suppressed) = rest {
+            tracing::info!(suppressed, "more maintenance was announced or ended");
+        }
         self.end_retired(Retired::is_over);
     }
 
@@ -163,6 +171,10 @@ impl App {
         });
     }
 
+    fn pause_line(&self) -> Option<u64> {
+        self.pauses.lock().unwrap_or_else(PoisonError::into_inner).line(clock::now())
+    }
+
     pub(super) fn draining(&self) -> bool {
         self.current().shared.common.draining.load(Relaxed)
     }
@@ -220,14 +232,20 @@ impl admin::Control for App {
             return Err("this sidecar has no [[inbound]] whose pause could be announced".to_owned());
         }
         self.announce(duration, reason);
-        tracing::info!(duration_ms = duration.as_millis() as u64, reason, "maintenance announced");
+        if let Some(suppressed) = self.pause_line() {
+            let suppressed = (suppressed > 0).then_some(suppressed);
+            let duration_ms = duration.as_millis() as u64;
+            tracing::info!(duration_ms, reason, suppressed, "maintenance announced");
+        }
         Ok(())
     }
 
     fn resume(&self) -> Result<(), String> {
         if self.current().shared.common.frozen_until.load(Relaxed) > clock::now().as_nanos() {
             self.announce(Duration::ZERO, "");
-            tracing::info!("maintenance is over");
+            if let Some(suppressed) = self.pause_line() {
+                tracing::info!(suppressed = (suppressed > 0).then_some(suppressed), "maintenance is over");
+            }
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ mod loads;
 mod params;
 mod probes;
 mod report;
+mod seldom;
 mod stop;
 
 use std::io;
