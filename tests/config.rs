@@ -369,3 +369,16 @@ fn ten_thousand_outbounds_are_checked_each_against_all_at_once() {
     assert!(errors.contains("\"o17\" is used twice, first in line 70"), "{errors}");
     assert!(errors.contains("overlaps outbound.o750.listen (127.0.0.0:10003)"), "{errors}");
 }
+
+#[test]
+fn what_is_too_large_is_called_so() {
+    for (line, what) in [
+        ("[beat]\nidle = \"99999999999999999999s\"", "beat.idle: too large"),
+        ("[beat]\nidle = \"999999999999999999y\"", "beat.idle: too large"),
+        ("[limits]\nmemory = \"99999999999TiB\"", "limits.memory: too large"),
+        ("[beat]\nidle = \"99999999999999999999\"", "beat.idle: a duration without a unit"),
+    ] {
+        let errors = parse(&format!("{INBOUND}{line}\n")).unwrap_err().to_string();
+        assert!(errors.contains(what), "{line}: {errors}");
+    }
+}

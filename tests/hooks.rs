@@ -234,7 +234,7 @@ fn a_sidecar_that_cannot_have_its_socket_says_why_and_ends_with_1() {
     let out = finish(run.arg("run").arg("-c").arg(&config), Duration::from_secs(20));
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(out.status.code(), Some(1), "{said}");
-    assert!(said.contains("[maintenance] socket: the folder"), "{said}");
+    assert!(said.contains("maintenance.socket: the folder"), "{said}");
 }
 
 #[test]

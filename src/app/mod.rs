@@ -47,7 +47,7 @@ pub enum RunError {
     #[error("{0}")]
     Trace(#[from] trace::TraceError),
     /// The hook's socket could not be made.
-    #[error("[maintenance] socket: {0}")]
+    #[error("maintenance.socket: {0}")]
     Hook(String),
     /// A worker thread panicked.
     #[error("a worker stopped by a defect; see the log")]

@@ -46,6 +46,26 @@ fn load_from(
     parse(&text, &name, env)
 }
 
+/// The problem with a value that is right in itself and cannot be used on this machine, placed where it was written.
+pub fn blame(
+    path: &Path,
+    env: impl Iterator<Item = (String, String)>,
+    (section, key): (&str, &str),
+    what: &str,
+) -> Errors {
+    let name = path.display().to_string();
+    // A pipe was read already: then there is no line to name.
+    let text = text_of(path, false).unwrap_or_default();
+    let mut report = Report::new(&name, &text);
+    let (root, _) = DeTable::parse_recoverable(&text);
+    let vars = env::overrides(env, &mut report);
+    let document = read::read(root.get_ref(), vars, false, &mut report);
+    let table = document.table(section);
+    let mut told = Report::new(&name, &text);
+    let problem = told.error(&table.entry(key).at, table.key(key), what).clone();
+    Errors(vec![problem])
+}
+
 /// Checks a text; `name` stands for it in messages.
 ///
 /// # Errors

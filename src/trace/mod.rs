@@ -32,3 +32,13 @@ pub enum TraceError {
     #[error("the thread that writes traces cannot be started: {0}")]
     Thread(std::io::Error),
 }
+
+impl TraceError {
+    /// In words, for a message that names the key itself.
+    pub fn without_key(&self) -> String {
+        match self {
+            TraceError::Path { path, what } => format!("{path}: {what}"),
+            TraceError::Thread(_) => self.to_string(),
+        }
+    }
+}
