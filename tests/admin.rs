@@ -767,7 +767,8 @@ async fn commands_end_with_their_exit_codes() {
     r.control.readiness.lock().unwrap().ready = false;
     assert_eq!(exit_code(move || client::healthcheck(admin)).await, code(1));
 
-    let pause = |ms, why: &'static str| move || client::maintenance(admin, Duration::from_millis(ms), why);
+    let pause =
+        |ms, why: &'static str| move || client::maintenance(admin, Some(Duration::from_millis(ms)), why);
     assert_eq!(exit_code(pause(1500, "GC & more")).await, code(0));
     assert_eq!(*r.control.calls.lock().unwrap(), ["maintenance 1.5s GC & more"]);
     assert_eq!(exit_code(pause(60_000, "")).await, code(1));
