@@ -214,7 +214,7 @@ fn a_directory_that_cannot_be_used_stops_the_start_and_says_why() {
             let told = finish(program().args(args).arg(&file), HANG);
             let err = String::from_utf8_lossy(&told.stderr).into_owned();
             assert_eq!(told.status.code(), Some(78), "{args:?}: {err}");
-            assert!(err.contains("near.toml:7:8: trace.path: ") && err.contains(part), "{err}");
+            assert!(err.contains("near.toml:8:8: trace.path: ") && err.contains(part), "{err}");
         }
     }
     config(dir.path());
