@@ -349,3 +349,36 @@ fn warnings_name_the_place() {
     assert!(texts[0].starts_with("5:12 inbound.a.insecure: anyone"), "{texts:?}");
     assert!(texts[1].starts_with("6:12 inbound.a.protocol: HTTP mode is not built yet"), "{texts:?}");
 }
+
+/// Every pair of them was compared: 10 000 took tens of seconds.
+#[test]
+fn ten_thousand_outbounds_are_checked_each_against_all_at_once() {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    for n in 0..10_000u32 {
+        let (ip, port) = (n % 250, 10_000 + n / 250);
+        write!(
+            text,
+            "[[outbound]]\nname=\"o{n}\"\nlisten=\"127.0.0.{ip}:{port}\"\nendpoints=[\"10.0.0.1:80\"]\n"
+        )
+        .unwrap();
+    }
+    assert_eq!(parse(&text).unwrap().outbound.len(), 10_000);
+    text.push_str("[[outbound]]\nname=\"o17\"\nlisten=\"0.0.0.0:10003\"\nendpoints=[\"10.0.0.1:80\"]\n");
+    let errors = parse(&text).unwrap_err().to_string();
+    assert!(errors.contains("\"o17\" is used twice, first in line 70"), "{errors}");
+    assert!(errors.contains("overlaps outbound.o750.listen (127.0.0.0:10003)"), "{errors}");
+}
+
+#[test]
+fn what_is_too_large_is_called_so() {
+    for (line, what) in [
+        ("[beat]\nidle = \"99999999999999999999s\"", "beat.idle: too large"),
+        ("[beat]\nidle = \"999999999999999999y\"", "beat.idle: too large"),
+        ("[limits]\nmemory = \"99999999999TiB\"", "limits.memory: too large"),
+        ("[beat]\nidle = \"99999999999999999999\"", "beat.idle: a duration without a unit"),
+    ] {
+        let errors = parse(&format!("{INBOUND}{line}\n")).unwrap_err().to_string();
+        assert!(errors.contains(what), "{line}: {errors}");
+    }
+}

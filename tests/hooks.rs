@@ -221,7 +221,7 @@ fn one_that_took_the_place_is_not_removed() {
 }
 
 #[test]
-fn a_sidecar_that_cannot_have_its_socket_says_why_and_ends_with_1() {
+fn a_sidecar_that_cannot_have_its_socket_says_why_and_ends_with_78() {
     let dir = TempDir::new();
     let config = dir.join("c.toml");
     let text = format!(
@@ -233,8 +233,8 @@ fn a_sidecar_that_cannot_have_its_socket_says_why_and_ends_with_1() {
     let mut run = Command::new(env!("CARGO_BIN_EXE_sidebeat"));
     let out = finish(run.arg("run").arg("-c").arg(&config), Duration::from_secs(20));
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(1), "{said}");
-    assert!(said.contains("[maintenance] socket: the folder"), "{said}");
+    assert_eq!(out.status.code(), Some(78), "{said}");
+    assert!(said.contains("c.toml:8:10: maintenance.socket: the folder"), "{said}");
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn the_shell_line_for_backups() {
     let mut backup = command("sh", None);
     backup.arg(hooks("backup.sh")).arg(&s.socket).args(["echo", "backed up"]).env("PATH", path);
     let said = run(&mut backup);
-    assert!(said.ends_with("backed up\n") && said.starts_with("ok "), "{said}");
+    assert!(said.starts_with("ok ") && said.ends_with("backed up\nok the pause is over\n"), "{said}");
     s.wait_seen("backup");
     s.pair.finish();
 }

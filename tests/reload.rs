@@ -109,6 +109,59 @@ fn a_sidecar_that_records_reloads_too() {
     echoes(&mut old);
 }
 
+/// The recorder of the configuration that stays had been ended before the next one was known to work.
+#[test]
+fn a_reload_that_fails_ends_no_recording() {
+    let (service, far_service) = (named(b'a'), named(b'b'));
+    let (dir, traces, foreign) = (TempDir::new(), TempDir::new(), TempDir::new());
+    let (listen, link) = (Port::pick(), Port::pick());
+    let _far = Sidecar::start(&dir, "far", &inbound(link.addr(), far_service));
+    let toml = |path: &std::path::Path| {
+        let record = format!("[trace]\npath = \"{}\"\n", path.display());
+        outbound(listen.addr(), service, link.addr(), "required") + &record
+    };
+    let near = Sidecar::start(&dir, "near", &toml(traces.path()));
+    let bytes = || near.metric("sidebeat_trace_bytes_total", &[]).unwrap_or(0.0);
+    let grows = || {
+        let before = bytes();
+        eventually(SOON, "the recording goes on", || {
+            if bytes() > before + 500.0 { Ok(()) } else { Err(format!("{before}, {}", bytes())) }
+        });
+    };
+    grows();
+    // Somebody else records there under this node's name.
+    let lock = std::fs::File::create(foreign.join("sidebeat-near.lock")).expect("lock file");
+    lock.lock().expect("lock");
+    let missing = traces.join("missing");
+    for (n, path) in [foreign.path(), missing.as_path()].into_iter().enumerate() {
+        near.reload(&toml(path));
+        eventually(SOON, "the refusal is told", || {
+            let told = near.log().matches("the old configuration stays").count();
+            if told == n + 1 { Ok(()) } else { Err(near.log()) }
+        });
+        grows();
+    }
+    near.reload(&toml(traces.path()));
+    eventually(SOON, "the same directory is taken over", || {
+        match near.metric("sidebeat_config_last_reload_successful", &[]) {
+            Some(1.0) => Ok(()),
+            _ => Err(near.log()),
+        }
+    });
+    grows();
+    drop(near);
+    let mut replay = std::process::Command::new(env!("CARGO_BIN_EXE_sidebeat"));
+    let report = support::child::run(replay.args(["replay", "--json"]).arg(traces.path()));
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let trace = &report["trace"];
+    // Links of the second recording are not taken for those of the first, which have the same numbers.
+    assert_eq!(
+        (&trace["files"], &trace["holes"], &trace["unknown"]),
+        (&2.into(), &0.into(), &0.into()),
+        "{trace}"
+    );
+}
+
 #[test]
 fn a_wrong_file_changes_nothing_and_says_where_it_is_wrong() {
     let (a, b) = (named(b'a'), named(b'b'));
@@ -143,6 +196,82 @@ fn a_wrong_file_changes_nothing_and_says_where_it_is_wrong() {
     near.reload(&outbound(listen.addr(), b, b, "off"));
     comes_to(listen.addr(), b'b');
     assert_eq!(near.metric("sidebeat_config_last_reload_successful", &[]), Some(1.0));
+}
+
+/// The level was set before the rest was known to work, and hid the refusal too.
+#[test]
+fn a_refused_reload_leaves_the_log_level() {
+    let a = named(b'a');
+    let (dir, listen) = (TempDir::new(), Port::pick());
+    let near = Sidecar::start(&dir, "near", &outbound(listen.addr(), a, a, "off"));
+    let taken = TcpListener::bind("127.0.0.1:0").expect("listener");
+    let used = taken.local_addr().expect("address");
+    near.reload(&(outbound(used, a, a, "off") + "[log]\nlevel = \"error\"\n"));
+    eventually(SOON, "the refusal is told", || {
+        let log = near.log();
+        if log.contains("the old configuration stays") { Ok(()) } else { Err(log) }
+    });
+    near.reload(&outbound(listen.addr(), a, a, "off"));
+    eventually(SOON, "what follows is told at the level as before", || {
+        let log = near.log();
+        if log.contains("the new configuration is at work") { Ok(()) } else { Err(log) }
+    });
+}
+
+/// Each signal put off the end of old generations by another second: their workers piled up.
+#[test]
+fn reloads_that_come_often_leave_no_workers_behind() {
+    let a = named(b'a');
+    let (dir, listen) = (TempDir::new(), Port::pick());
+    let near = Sidecar::start(&dir, "near", &(outbound(listen.addr(), a, a, "off")));
+    let threads =
+        || std::fs::read_dir(format!("/proc/{}/task", near.process().pid())).map_or(0, Iterator::count);
+    let before = threads();
+    let (mut most, mut reloads) = (before, 0);
+    // Well within a second of each other, for longer than it takes to end one.
+    while reloads < 30 {
+        near.reload(&outbound(listen.addr(), a, a, "off"));
+        reloads += 1;
+        eventually(SOON, "it is done", || {
+            let done = near.log().matches("the new configuration is at work").count();
+            if done >= reloads { Ok(()) } else { Err(near.log()) }
+        });
+        most = most.max(threads());
+    }
+    // At most five generations at once, each with no more threads than the first.
+    assert!(most <= before * 6, "{most} threads, {before} before");
+    eventually(SOON, "only the last one is left", || {
+        let now = threads();
+        if now <= before + 1 { Ok(()) } else { Err(format!("{now} threads")) }
+    });
+}
+
+/// To open a pipe waits for its writer: admin port, signals and probes waited too.
+#[test]
+fn a_pipe_in_place_of_the_file_is_refused_and_holds_nothing_up() {
+    let a = named(b'a');
+    let (dir, listen) = (TempDir::new(), Port::pick());
+    let mut near = Sidecar::start(&dir, "near", &outbound(listen.addr(), a, a, "off"));
+    let file = dir.join("near.toml");
+    for (what, told) in [("mkfifo", "is a pipe"), ("mkdir", "is a directory"), ("ln", "is no regular file")] {
+        std::fs::remove_file(&file).expect("remove");
+        let mut make = std::process::Command::new(what);
+        if what == "ln" {
+            make.args(["-s", "/dev/zero"]);
+        }
+        support::child::run(make.arg(&file));
+        near.process().signal(rustix::process::Signal::HUP);
+        eventually(SOON, "the refusal is told", || {
+            let log = near.log();
+            if log.contains(told) { Ok(()) } else { Err(log) }
+        });
+        if what == "mkdir" {
+            std::fs::remove_dir(&file).expect("remove");
+            std::fs::write(&file, "").expect("write");
+        }
+    }
+    comes_to(listen.addr(), b'a');
+    assert!(near.stop().success());
 }
 
 #[test]

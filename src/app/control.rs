@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 
 use super::data::Command;
 use super::generation::{Generation, Process, Retired};
+use super::seldom::Seldom;
 use super::{Hooks, RunError, probes, report};
 use crate::admin::{self, Readiness};
 use crate::clock;
@@ -28,6 +29,8 @@ pub(super) struct App {
     retired: Mutex<Vec<Retired>>,
     hooks: Hooks,
     started: Stamp,
+    /// Lines about announced pauses: a hook may announce 60 000 in a second.
+    pauses: Mutex<Seldom>,
 }
 
 impl App {
@@ -40,6 +43,7 @@ impl App {
             retired: Mutex::default(),
             hooks,
             started: clock::now(),
+            pauses: Mutex::default(),
         }
     }
 
@@ -48,9 +52,14 @@ impl App {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Validates the file again and swaps the generations; where anything is wrong the old one stays.
-    pub(super) fn reload(&self) {
-        let done = (self.hooks.load)().and_then(|config| self.swap(config));
+    /// Reads and validates the file again. It may take as long as the disk does: not for the control thread.
+    pub(super) fn load(&self) -> Result<Config, String> {
+        (self.hooks.load)()
+    }
+
+    /// Swaps the generations; where anything is wrong the old one stays.
+    pub(super) fn reload(&self, loaded: Result<Config, String>) {
+        let done = loaded.and_then(|config| self.swap(config));
         self.process.metrics.reloaded(done.is_ok());
         match done {
             Ok(()) => {
@@ -69,22 +78,36 @@ impl App {
         if !fixed.is_empty() {
             return Err(format!("{} cannot change while running: restart", fixed.join(", ")));
         }
-        (self.hooks.set_level)(&config.log.level)?;
         let new = Generation::start(config, &self.process, Some(&old)).map_err(|e| e.to_string())?;
+        // Only now: a level that is refused with the rest would hide the refusal.
+        if let Err(why) = (self.hooks.set_level)(&new.config.log.level) {
+            tracing::warn!(why, "the log level stays");
+        }
         probes::start(&new);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = new;
         self.retired.lock().unwrap_or_else(PoisonError::into_inner).push(Retired::new(old));
+        // Reloads may come faster than anything that is done now and then.
+        self.end_retired(|_| false);
         Ok(())
     }
 
-    /// Ends old generations that serve nothing any more. Called now and then.
+    /// Ends old generations that serve nothing any more, and tells what was not logged. Called now and then.
     pub(super) fn sweep(&self) {
+        let rest = self.pauses.lock().unwrap_or_else(PoisonError::into_inner).rest(clock::now());
+        if let Some(suppressed) = rest {
+            tracing::info!(suppressed, "more maintenance was announced or ended");
+        }
+        self.end_retired(Retired::is_over);
+    }
+
+    /// Ends those that are over, and the oldest where there are too many.
+    fn end_retired(&self, is_over: impl Fn(&Retired) -> bool) {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         let surplus = retired.len().saturating_sub(RETIRED_MAX);
         let mut n = 0;
         retired.retain(|r| {
             n += 1;
-            let over = n <= surplus || r.is_over();
+            let over = n <= surplus || is_over(r);
             if over {
                 let cut = r.generation.open();
                 let well = r.generation.stop().is_ok();
@@ -148,6 +171,10 @@ impl App {
         });
     }
 
+    fn pause_line(&self) -> Option<u64> {
+        self.pauses.lock().unwrap_or_else(PoisonError::into_inner).line(clock::now())
+    }
+
     pub(super) fn draining(&self) -> bool {
         self.current().shared.common.draining.load(Relaxed)
     }
@@ -205,14 +232,20 @@ impl admin::Control for App {
             return Err("this sidecar has no [[inbound]] whose pause could be announced".to_owned());
         }
         self.announce(duration, reason);
-        tracing::info!(duration_ms = duration.as_millis() as u64, reason, "maintenance announced");
+        if let Some(suppressed) = self.pause_line() {
+            let suppressed = (suppressed > 0).then_some(suppressed);
+            let duration_ms = duration.as_millis() as u64;
+            tracing::info!(duration_ms, reason, suppressed, "maintenance announced");
+        }
         Ok(())
     }
 
     fn resume(&self) -> Result<(), String> {
         if self.current().shared.common.frozen_until.load(Relaxed) > clock::now().as_nanos() {
             self.announce(Duration::ZERO, "");
-            tracing::info!("maintenance is over");
+            if let Some(suppressed) = self.pause_line() {
+                tracing::info!(suppressed = (suppressed > 0).then_some(suppressed), "maintenance is over");
+            }
         }
         Ok(())
     }

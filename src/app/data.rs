@@ -183,7 +183,8 @@ async fn data_path(seed: WorkerSeed) {
         recorder: recorder.clone(),
         accepting: RefCell::default(),
     });
-    tokio::task::spawn_local(w.tick(Rc::new(Flushed { metrics: shared.metrics.clone(), recorder })));
+    let flushed = Rc::new(Flushed { metrics: shared.metrics.clone(), recorder });
+    tokio::task::spawn_local(w.clone().tick(flushed.clone()));
     tokio::task::spawn_local(hub.w.clone().send());
     tokio::task::spawn_local(hub.clone().sweep());
     hub.start();
@@ -191,6 +192,7 @@ async fn data_path(seed: WorkerSeed) {
     place.watch_services();
     shared.started.fetch_add(1, Relaxed);
     place.read_mail(mail).await;
+    flushed.end(&w.counters);
     if let Some(recorder) = &place.recorder {
         recorder.close();
     }
@@ -348,6 +350,13 @@ struct Flushed {
     recorder: Option<Rc<Recorder>>,
 }
 
+impl Flushed {
+    /// The last time: what is still buffered goes with its thread.
+    fn end(&self, c: &Counters) {
+        self.flush(c, 0);
+    }
+}
+
 impl Sink for Flushed {
     fn flush(&self, c: &Counters, buffered: usize) {
         if let Some(recorder) = &self.recorder {
@@ -371,5 +380,25 @@ impl Sink for Flushed {
 
     fn lateness(&self, late: Duration) {
         self.metrics.own_stalled(late);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::BuildInfo;
+
+    #[test]
+    fn a_worker_that_ends_leaves_its_counts_and_takes_back_what_it_had_buffered() {
+        let metrics = Metrics::new(BuildInfo::current());
+        let (stays, ends) = (Counters::default(), Counters::default());
+        let sink = Flushed { metrics: metrics.clone(), recorder: None };
+        sink.flush(&stays, 300);
+        sink.flush(&ends, 5000);
+        assert_eq!(metrics.buffered_bytes.get(), 5300);
+        ends.saved.set(7);
+        sink.end(&ends);
+        assert_eq!(metrics.buffered_bytes.get(), 300);
+        assert_eq!(metrics.beats_saved.get(), 7, "counted since the last flush");
     }
 }

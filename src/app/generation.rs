@@ -1,11 +1,13 @@
 //! One configuration at work: its listeners, its workers, and what they share. A reload starts the next one beside it and
 //! lets the old one serve what is open to its end.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::RunError;
 use super::data::{self, Command, Listeners, WorkerSeed};
@@ -21,6 +23,8 @@ use crate::trace;
 pub(super) struct Process {
     /// Incarnation, and seed of the workers' random numbers.
     pub(super) seed: u64,
+    /// Recordings begun. Each is a run of its own to whoever reads the traces: its links are numbered anew.
+    pub(super) recordings: AtomicU64,
     pub(super) metrics: Arc<Metrics>,
     pub(super) events: Arc<EventLog>,
 }
@@ -56,12 +60,15 @@ impl Generation {
                 inbound.stats.notes.announced(pause.at, pause.until, &pause.reason);
             }
         }
+        let held = before.and_then(Generation::trace_hold);
+        let (prepared, recorders) = prepare_trace(&config, process, held.as_ref())?;
+        let (posts, threads) = start_workers(&config, process.seed, &listeners, &shared, recorders)?;
+        // Nothing can fail any more: the recording of a generation that stays must go on. One writer at a time.
+        drop(held);
         if let Some(before) = before {
-            // One writer at a time holds the directory.
             before.end_trace();
         }
-        let (tracer, recorders) = start_trace(&config, process.seed, &process.metrics)?;
-        let (posts, threads) = start_workers(&config, process.seed, &listeners, &shared, recorders)?;
+        let tracer = prepared.and_then(trace::Prepared::start);
         let (threads, tracer) = (Mutex::new(threads), Mutex::new(tracer));
         Ok(Arc::new(Generation { config, shared, listeners, posts, threads, tracer }))
     }
@@ -105,6 +112,10 @@ impl Generation {
         self.shared.connections.used() + inbound
     }
 
+    fn trace_hold(&self) -> Option<trace::Hold> {
+        self.tracer.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(trace::Tracer::hold)
+    }
+
     fn join_tracer(&self) {
         let tracer = self.tracer.lock().unwrap_or_else(PoisonError::into_inner).take();
         tracer.into_iter().for_each(trace::Tracer::join);
@@ -130,17 +141,20 @@ impl Generation {
     }
 }
 
+type Recording = (Option<trace::Prepared>, Vec<Option<trace::Seed>>);
+
 /// The recorder, if one is configured, and what each worker needs of it.
-fn start_trace(
+fn prepare_trace(
     config: &Config,
-    incarnation: u64,
-    metrics: &Arc<Metrics>,
-) -> Result<(Option<trace::Tracer>, Vec<Option<trace::Seed>>), RunError> {
+    process: &Process,
+    before: Option<&trace::Hold>,
+) -> Result<Recording, RunError> {
     let (t, workers) = (&config.trace, config.node.workers);
     let Some(path) = t.path.clone() else { return Ok((None, (0..workers).map(|_| None).collect())) };
     let conf = trace::Conf { path, max_size: t.max_size, files: t.files, links: t.links };
-    let (tracer, seeds) = trace::start(&conf, &config.node.id, incarnation, workers, metrics)?;
-    Ok((Some(tracer), seeds.into_iter().map(Some).collect()))
+    let run = process.seed.wrapping_add(process.recordings.fetch_add(1, Relaxed));
+    let (prepared, seeds) = trace::prepare(&conf, &config.node.id, run, workers, &process.metrics, before)?;
+    Ok((Some(prepared), seeds.into_iter().map(Some).collect()))
 }
 
 type Started = (Vec<UnboundedSender<Command>>, Vec<JoinHandle<()>>);
@@ -155,37 +169,60 @@ fn start_workers(
     let n = config.node.workers;
     let (posts, boxes): (Vec<_>, Vec<_>) = (0..n).map(|_| tokio::sync::mpsc::unbounded_channel()).unzip();
     let mut threads = Vec::new();
+    let started = spawn_workers(seed, listeners, shared, recorders, (&posts, boxes), &mut threads);
+    if let Err(e) = started {
+        // Those that run already hold the listeners and each other's mail.
+        posts.iter().for_each(|p: &UnboundedSender<Command>| drop(p.send(Command::Stop)));
+        threads.into_iter().for_each(|t: JoinHandle<()>| drop(t.join()));
+        return Err(e);
+    }
+    Ok((posts, threads))
+}
+
+type Mail<'a> = (&'a [UnboundedSender<Command>], Vec<UnboundedReceiver<Command>>);
+
+fn spawn_workers(
+    seed: u64,
+    listeners: &Listeners,
+    shared: &Arc<Shared>,
+    recorders: Vec<Option<trace::Seed>>,
+    (posts, boxes): Mail<'_>,
+    threads: &mut Vec<JoinHandle<()>>,
+) -> Result<(), RunError> {
     for ((index, mail), recorder) in boxes.into_iter().enumerate().zip(recorders) {
         let worker = WorkerSeed {
             index,
             seed: seed.rotate_left(index as u32) ^ 0x9e37_79b9_7f4a_7c15,
             listeners: listeners.for_worker()?,
             shared: shared.clone(),
-            posts: posts.clone(),
+            posts: posts.to_vec(),
             mail,
             recorder,
         };
         let name = format!("sb-worker-{index}");
         threads.push(std::thread::Builder::new().name(name).spawn(move || data::run(worker))?);
     }
-    Ok((posts, threads))
+    Ok(())
 }
+
+/// For so long a retired generation stays although nothing is open: its last words have to leave.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// A generation that serves what is left of it, until then at most.
 pub(super) struct Retired {
     pub(super) generation: Arc<Generation>,
-    until: Stamp,
+    since: Stamp,
 }
 
 impl Retired {
     pub(super) fn new(generation: Arc<Generation>) -> Retired {
         generation.retire();
-        let until = clock::now() + generation.config.drain_deadline;
-        Retired { generation, until }
+        Retired { generation, since: clock::now() }
     }
 
     /// Nothing is left, or its time is up.
     pub(super) fn is_over(&self) -> bool {
-        self.generation.open() == 0 || clock::now() >= self.until
+        let age = clock::now().since(self.since);
+        age >= LINGER && self.generation.open() == 0 || age >= self.generation.config.drain_deadline
     }
 }

@@ -6,9 +6,11 @@
 mod control;
 mod data;
 mod generation;
+mod loads;
 mod params;
 mod probes;
 mod report;
+mod seldom;
 mod stop;
 
 use std::io;
@@ -45,7 +47,7 @@ pub enum RunError {
     #[error("{0}")]
     Trace(#[from] trace::TraceError),
     /// The hook's socket could not be made.
-    #[error("[maintenance] socket: {0}")]
+    #[error("maintenance.socket: {0}")]
     Hook(String),
     /// A worker thread panicked.
     #[error("a worker stopped by a defect; see the log")]
@@ -84,6 +86,7 @@ pub fn run(config: Config, hooks: Hooks) -> Result<(), RunError> {
     keep_code();
     let process = Process {
         seed: random_seed()?,
+        recordings: Default::default(),
         metrics: Metrics::new(BuildInfo::current()),
         events: EventLog::new(),
     };

@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 
 use super::control::App;
+use super::loads::Loads;
 use super::{RunError, serve_admin};
 use crate::admin::Control;
 use crate::clock;
 
+/// How often old generations are ended and dead workers are looked for.
+const ROUNDS: Duration = Duration::from_secs(1);
 /// How often the drain looks whether anything is still open.
 const LOOK: Duration = Duration::from_millis(50);
 /// Nothing was open for this long: load balancers have seen readiness go, and what the last streams queued has left.
@@ -50,6 +54,10 @@ async fn signals(app: &Arc<App>) -> Result<(), RunError> {
         hup: signal(SignalKind::hangup())?,
         usr1: signal(SignalKind::user_defined1())?,
     };
+    let mut loads = Loads::default();
+    // Not a sleep made anew after each signal: signals that come often must not put this off for ever.
+    let mut rounds = tokio::time::interval(ROUNDS);
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = s.int.recv() => {
@@ -58,11 +66,13 @@ async fn signals(app: &Arc<App>) -> Result<(), RunError> {
             }
             _ = s.term.recv() => return drain(app, &mut s, "SIGTERM").await,
             () = app.drain_asked.notified() => return drain(app, &mut s, "POST /drain").await,
-            _ = s.hup.recv() => {
-                app.reload();
+            _ = s.hup.recv() => loads.ask(app),
+            loaded = loads.done() => {
+                app.reload(loaded);
+                loads.next(app);
             }
             _ = s.usr1.recv() => log_state(app),
-            () = tokio::time::sleep(Duration::from_secs(1)) => {
+            _ = rounds.tick() => {
                 app.sweep();
                 if !app.live() {
                     return Err(RunError::Worker);

@@ -29,7 +29,12 @@ pub(super) fn run(command: Command) -> ExitCode {
 
 /// Loads a file with this process's environment; errors are printed.
 fn load(file: &Path) -> Result<(Config, Vec<Warning>), ExitCode> {
-    let loaded = config::load(file, environment()).map_err(|errors| {
+    let loaded = config::load(file, environment());
+    let usable = loaded.and_then(|(config, warnings)| match folders(&config) {
+        Ok(()) => Ok((config, warnings)),
+        Err((at, what)) => Err(config::blame(file, environment(), at, &what)),
+    });
+    usable.map_err(|errors| {
         let n = errors.0.len();
         complain(&format!(
             "{errors}\n\n{}: {n} {}\n",
@@ -37,23 +42,18 @@ fn load(file: &Path) -> Result<(Config, Vec<Warning>), ExitCode> {
             if n == 1 { "error" } else { "errors" }
         ));
         ExitCode::from(CONFIG)
-    })?;
-    match folders(&loaded.0) {
-        Ok(()) => Ok(loaded),
-        Err(error) => {
-            complain(&format!("{}: {error}\n", file.display()));
-            Err(ExitCode::from(CONFIG))
-        }
-    }
+    })
 }
 
-/// What the configuration needs of the disk.
-fn folders(config: &Config) -> Result<(), String> {
+type Lack = ((&'static str, &'static str), String);
+
+/// What the configuration needs of the disk; else section and key, and what is wrong.
+fn folders(config: &Config) -> Result<(), Lack> {
     if let Some(dir) = &config.trace.path {
-        crate::trace::check_dir(dir).map_err(|e| e.to_string())?;
+        crate::trace::check_dir(dir).map_err(|e| (("trace", "path"), e.without_key()))?;
     }
     if let Some(socket) = &config.maintenance.socket {
-        crate::admin::hook::check_place(socket).map_err(|e| format!("[maintenance] socket: {e}"))?;
+        crate::admin::hook::check_place(socket).map_err(|e| (("maintenance", "socket"), e))?;
     }
     Ok(())
 }
@@ -89,7 +89,8 @@ fn sidecar(file: &Path) -> ExitCode {
 /// Runs the data path; an error that ends it is logged.
 fn app(config: Config, log: logging::LogHandle, file: PathBuf) -> ExitCode {
     let load = move || {
-        let (config, warnings) = config::load(&file, environment()).map_err(|errors| errors.to_string())?;
+        let loaded = config::load_again(&file, environment());
+        let (config, warnings) = loaded.map_err(|errors| errors.to_string())?;
         for warning in &warnings {
             tracing::warn!(key = warning.key, "{warning}");
         }

@@ -2,7 +2,7 @@
 //!
 //! Pure: no IO, no clock.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::checked::Cidr;
 use super::kind::Role;
@@ -27,6 +27,12 @@ pub(super) fn read_address(text: &str, role: Role) -> Result<SocketAddr, Fault> 
 fn address_fault<T>(text: &str, role: Role) -> Result<T, Fault> {
     if let Ok(ip) = text.parse::<IpAddr>() {
         let example = SocketAddr::new(ip, 8080);
+        if let Some(meant) = unbracketed(text) {
+            return fault_hint(
+                "an IPv6 address without brackets",
+                format!("write \"{meant}\", or \"{example}\" if all of it is the address"),
+            );
+        }
         return fault_hint("no port", format!("write the port too, such as \"{example}\""));
     }
     if let Some((_, rest)) = text.split_once("://") {
@@ -58,6 +64,13 @@ fn address_fault<T>(text: &str, role: Role) -> Result<T, Fault> {
         return fault_hint(format!("{host:?} is a host name"), hint);
     }
     fault("not an address")
+}
+
+/// `::1:7501` is an address to the letter; most who write it mean a port.
+fn unbracketed(text: &str) -> Option<SocketAddr> {
+    let (host, port) = text.rsplit_once(':')?;
+    let (host, port) = (host.parse::<Ipv6Addr>().ok()?, port.parse::<u16>().ok()?);
+    (port >= 1000).then(|| SocketAddr::new(host.into(), port))
 }
 
 /// A CIDR block; a bare address is a block of one.
@@ -114,6 +127,8 @@ mod tests {
         for (text, hint) in [
             ("10.0.0.1", "10.0.0.1:8080"),
             ("fd00::1", "[fd00::1]:8080"),
+            ("::1:7501", "\"[::1]:7501\""),
+            ("fd00::4:8080", "\"[fd00::4]:8080\", or \"[fd00::4:8080]:8080\""),
             (":8080", "127.0.0.1:8080"),
             ("http://10.0.0.1:80", "IP:port"),
             ("inventory:8080", "DNS names come with discovery"),

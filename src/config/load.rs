@@ -1,6 +1,7 @@
 //! A file and the environment to a checked configuration.
 
 use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use toml::de::DeTable;
@@ -12,7 +13,8 @@ use super::{build, env, read, relations};
 /// Largest file, bytes. Ten thousand endpoints fit; a wrong path (a log, a device) is refused early.
 pub const MAX_BYTES: u64 = 1 << 20;
 
-/// Reads and checks a file. `env` are all environment variables; those with another prefix are ignored.
+/// Reads and checks a file, or a pipe such as /dev/stdin. `env` are all environment variables; those with another prefix are
+/// ignored.
 ///
 /// # Errors
 /// Every problem found, in the order of the file; or why it could not be read.
@@ -20,9 +22,48 @@ pub fn load(
     path: &Path,
     env: impl Iterator<Item = (String, String)>,
 ) -> Result<(Config, Vec<Warning>), Errors> {
+    load_from(path, true, env)
+}
+
+/// As [`load`], in a program that runs: a pipe, whose other end may never say anything, is refused.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_again(
+    path: &Path,
+    env: impl Iterator<Item = (String, String)>,
+) -> Result<(Config, Vec<Warning>), Errors> {
+    load_from(path, false, env)
+}
+
+fn load_from(
+    path: &Path,
+    pipe: bool,
+    env: impl Iterator<Item = (String, String)>,
+) -> Result<(Config, Vec<Warning>), Errors> {
     let name = path.display().to_string();
-    let text = text_of(path).map_err(|(what, hint)| Errors::file(&name, what, hint))?;
+    let text = text_of(path, pipe).map_err(|(what, hint)| Errors::file(&name, what, hint))?;
     parse(&text, &name, env)
+}
+
+/// The problem with a value that is right in itself and cannot be used on this machine, placed where it was written.
+pub fn blame(
+    path: &Path,
+    env: impl Iterator<Item = (String, String)>,
+    (section, key): (&str, &str),
+    what: &str,
+) -> Errors {
+    let name = path.display().to_string();
+    // A pipe was read already: then there is no line to name.
+    let text = text_of(path, false).unwrap_or_default();
+    let mut report = Report::new(&name, &text);
+    let (root, _) = DeTable::parse_recoverable(&text);
+    let vars = env::overrides(env, &mut report);
+    let document = read::read(root.get_ref(), vars, false, &mut report);
+    let table = document.table(section);
+    let mut told = Report::new(&name, &text);
+    let problem = told.error(&table.entry(key).at, table.key(key), what).clone();
+    Errors(vec![problem])
 }
 
 /// Checks a text; `name` stands for it in messages.
@@ -52,10 +93,23 @@ pub fn parse(
 
 type Unreadable = (String, Option<&'static str>);
 
-fn text_of(path: &Path) -> Result<String, Unreadable> {
-    let file = std::fs::File::open(path).map_err(|e| unreadable(&e))?;
-    if file.metadata().is_ok_and(|m| m.is_dir()) {
+fn text_of(path: &Path, pipe: bool) -> Result<String, Unreadable> {
+    // To open a pipe waits for its writer, unless it is asked not to.
+    let flags = if pipe { rustix::fs::OFlags::empty() } else { rustix::fs::OFlags::NONBLOCK };
+    let file = std::fs::File::options().read(true).custom_flags(flags.bits() as i32).open(path);
+    let file = file.map_err(|e| unreadable(&e))?;
+    let kind = file.metadata().map_err(|e| unreadable(&e))?.file_type();
+    if kind.is_dir() {
         return Err(("is a directory, not a file".to_owned(), Some("name the file in it")));
+    }
+    if kind.is_fifo() && !pipe {
+        return Err((
+            "is a pipe: it cannot be read again".to_owned(),
+            Some("a configuration that is to be reloaded stands in a regular file"),
+        ));
+    }
+    if !kind.is_file() && !kind.is_fifo() {
+        return Err(("is no regular file".to_owned(), Some("is this the right file?")));
     }
     let mut bytes = Vec::new();
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|e| unreadable(&e))?;

@@ -2,7 +2,8 @@
 //!
 //! Pure: no IO, no clock.
 
-use std::net::{IpAddr, SocketAddr};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::checked::Config;
 
@@ -48,10 +49,11 @@ fn something_to_do(document: &Document, report: &mut Report<'_>) {
 
 /// Names go by the rules of the environment, so that each variable means one table.
 fn names(tables: &[Table], report: &mut Report<'_>) {
-    for (i, table) in tables.iter().enumerate() {
+    let mut seen: HashMap<&str, &Table> = HashMap::new();
+    for table in tables {
         let Some(name) = table.text("name") else { continue };
-        let same = |t: &&Table| t.text("name").is_some_and(|n| n == name);
-        if let Some(first) = tables[..i].iter().find(same) {
+        let first = *seen.entry(name).or_insert(table);
+        if !std::ptr::eq(first, table) {
             let line = report.describe(&first.entry("name").at);
             let what = format!("the name \"{name}\" is used twice, first in {line}");
             report.error(&table.entry("name").at, table.key("name"), what).hint("give each its own name");
@@ -71,10 +73,11 @@ fn listeners(document: &Document, report: &mut Report<'_>) {
         At::Span(span) => (1, span.start),
         At::Env(_) => (2, 0),
     });
+    let mut taken = Taken::default();
     for (i, &(table, key, address)) in all.iter().enumerate() {
-        let same = all[..i].iter().find(|(_, _, other)| *other == address && address.port() != 0);
-        let clash = same.or_else(|| all[..i].iter().find(|(_, _, other)| overlap(*other, address)));
-        let Some((first, first_key, other)) = clash else { continue };
+        let clash = taken.clash(address);
+        taken.add(address, i);
+        let Some((first, first_key, other)) = clash.map(|first| &all[first]) else { continue };
         let first = first.key(first_key);
         let what = match address == *other {
             true => format!("{address} is already used by {first}"),
@@ -84,11 +87,45 @@ fn listeners(document: &Document, report: &mut Report<'_>) {
     }
 }
 
-/// Two listeners the kernel would not let live side by side. `[::]` takes the IPv4 wildcard too.
-fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
-    let (x, y) = (a.ip().to_canonical(), b.ip().to_canonical());
-    let any = |ip: IpAddr, other: IpAddr| ip.is_unspecified() && (ip.is_ipv6() || other.is_ipv4());
-    a.port() != 0 && a.port() == b.port() && (x == y || any(x, y) || any(y, x))
+/// The first listener of each address and port, by what the kernel would not let live side by side with it: the same
+/// address, or a wildcard. `[::]` takes the IPv4 wildcard too. Port 0 is never the same.
+#[derive(Default)]
+struct Taken {
+    exact: HashMap<SocketAddr, usize>,
+    canonical: HashMap<(IpAddr, u16), usize>,
+    /// Any address with this port; any of IPv4.
+    any: HashMap<u16, usize>,
+    any_v4: HashMap<u16, usize>,
+}
+
+impl Taken {
+    /// The first one that is the same; if none is, the first one that overlaps.
+    fn clash(&self, address: SocketAddr) -> Option<usize> {
+        let (ip, port) = (address.ip().to_canonical(), address.port());
+        let at = |ip: IpAddr| self.canonical.get(&(ip, port)).copied();
+        let v4 = |found: Option<usize>| found.filter(|_| ip.is_ipv4());
+        let all = [
+            at(ip),
+            at(Ipv6Addr::UNSPECIFIED.into()),
+            v4(at(Ipv4Addr::UNSPECIFIED.into())),
+            self.any.get(&port).copied().filter(|_| ip == IpAddr::from(Ipv6Addr::UNSPECIFIED)),
+            self.any_v4.get(&port).copied().filter(|_| ip == IpAddr::from(Ipv4Addr::UNSPECIFIED)),
+        ];
+        self.exact.get(&address).copied().or_else(|| all.into_iter().flatten().min())
+    }
+
+    fn add(&mut self, address: SocketAddr, index: usize) {
+        let (ip, port) = (address.ip().to_canonical(), address.port());
+        if port == 0 {
+            return;
+        }
+        self.exact.entry(address).or_insert(index);
+        self.canonical.entry((ip, port)).or_insert(index);
+        self.any.entry(port).or_insert(index);
+        if ip.is_ipv4() {
+            self.any_v4.entry(port).or_insert(index);
+        }
+    }
 }
 
 /// The trust rule of links: whoever reaches an address that is not loopback must be named.
@@ -277,7 +314,11 @@ mod tests {
 
     #[test]
     fn listeners_overlap_as_the_kernel_sees_it() {
-        let case = |a: &str, b: &str| overlap(a.parse().unwrap(), b.parse().unwrap());
+        let case = |a: &str, b: &str| {
+            let mut taken = Taken::default();
+            taken.add(a.parse().unwrap(), 7);
+            taken.clash(b.parse().unwrap()) == Some(7)
+        };
         for (a, b) in [
             ("127.0.0.1:1", "127.0.0.1:1"),
             ("0.0.0.0:1", "127.0.0.1:1"),
@@ -290,5 +331,20 @@ mod tests {
         for (a, b) in [("127.0.0.1:1", "127.0.0.2:1"), ("0.0.0.0:0", "0.0.0.0:0"), ("0.0.0.0:1", "[::1]:1")] {
             assert!(!case(a, b) && !case(b, a), "{a} {b}");
         }
+    }
+
+    #[test]
+    fn of_several_the_same_address_is_named_before_one_that_overlaps() {
+        let mut taken = Taken::default();
+        for (i, a) in ["10.0.0.1:1", "0.0.0.0:1", "[fd00::1]:1", "[::]:1"].into_iter().enumerate() {
+            taken.add(a.parse().unwrap(), i);
+        }
+        let clash = |a: &str| taken.clash(a.parse().unwrap());
+        assert_eq!(
+            (clash("10.0.0.1:1"), clash("10.0.0.2:1"), clash("[fd00::2]:1")),
+            (Some(0), Some(1), Some(3))
+        );
+        assert_eq!((clash("0.0.0.0:1"), clash("[::]:1"), clash("[::]:2")), (Some(1), Some(3), None));
+        assert_eq!(clash("[::ffff:0.0.0.0]:1"), Some(0));
     }
 }

@@ -155,7 +155,8 @@ fn read_size(value: &DeValue<'_>, min: u64, max: u64) -> Result<Value, Fault> {
     let bytes = match value {
         DeValue::Integer(_) => integer(value).and_then(|n| u64::try_from(n).ok()),
         DeValue::String(text) => match parse_size(text) {
-            Some(bytes) => Some(bytes),
+            Some(None) => return fault("too large"),
+            Some(bytes) => bytes,
             None => {
                 return fault_hint(
                     "not a size",
@@ -194,6 +195,9 @@ fn read_duration(value: &DeValue<'_>, min: Duration, max: Duration, off: bool) -
             "a duration without a unit",
             format!("write \"{text}ms\" or \"{text}s\", whichever is meant"),
         ),
+        Err(humantime::DurationError::NumberOverflow) => {
+            fault(if text.contains('.') { "too large, or finer than nanoseconds" } else { "too large" })
+        }
         Err(_) => fault_hint("not a duration", "units: ns, us, ms, s, m, h; parts may be joined: \"1m 30s\""),
     }
 }

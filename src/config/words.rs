@@ -18,7 +18,8 @@ pub(super) fn size_text(bytes: u64) -> String {
     fits.map_or_else(|| format!("{bytes}B"), |(shift, unit)| format!("{}{unit}", bytes >> shift))
 }
 
-pub(super) fn parse_size(text: &str) -> Option<u64> {
+/// Bytes; `Some(None)`: more than can be counted.
+pub(super) fn parse_size(text: &str) -> Option<Option<u64>> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
@@ -32,7 +33,8 @@ pub(super) fn parse_size(text: &str) -> Option<u64> {
         "tib" => 1 << 40,
         _ => return None,
     };
-    number.parse::<u64>().ok()?.checked_mul(factor)
+    // Digits that are no number are too many of them.
+    (!number.is_empty()).then(|| number.parse::<u64>().ok()?.checked_mul(factor))
 }
 
 /// The word nearest to what was typed, if it is near enough to be a slip.
@@ -74,10 +76,13 @@ mod tests {
     #[test]
     fn sizes_round_trip_and_refuse_nonsense() {
         for bytes in [0, 1, 1023, 1024, 1 << 20, 3 << 30, 4_000_000] {
-            assert_eq!(parse_size(&size_text(bytes)), Some(bytes));
+            assert_eq!(parse_size(&size_text(bytes)), Some(Some(bytes)));
         }
-        assert_eq!(parse_size("4 MiB"), Some(4 << 20));
-        for bad in ["", "MiB", "4XB", "-1", "1.5MiB", "99999999999GiB"] {
+        assert_eq!(parse_size("4 MiB"), Some(Some(4 << 20)));
+        for large in ["99999999999GiB", "99999999999999999999"] {
+            assert_eq!(parse_size(large), Some(None), "{large}");
+        }
+        for bad in ["", "MiB", "4XB", "-1", "1.5MiB"] {
             assert_eq!(parse_size(bad), None, "{bad}");
         }
     }

@@ -12,7 +12,7 @@ use super::tracks::Tracks;
 use super::watch::{self, Watching};
 use crate::sim::plot::Plot;
 use crate::sim::rng::Rng;
-use crate::trace::reader::{self, Damaged, ReadError, TraceFile};
+use crate::trace::reader::{self, Damaged, Opened, ReadError, TraceFile};
 
 /// Damaged parts that are named; the rest is counted.
 const DAMAGE_SHOWN: usize = 10;
@@ -49,7 +49,7 @@ fn write(file: &Path, text: &str) -> Result<(), String> {
 
 /// The figure of the longest silence.
 fn watch(args: &Args) -> Result<Result<Plot, String>, ReadError> {
-    let files = reader::open(&args.traces)?;
+    let files = reader::open(&args.traces)?.files;
     let (survey, ..) = survey(&files)?;
     let Some(silence) = watch::longest(&survey) else {
         return Ok(Err(
@@ -76,7 +76,7 @@ fn survey(files: &[TraceFile]) -> Result<(Survey, Tracks, Vec<Damaged>), ReadErr
 /// # Errors
 /// A trace cannot be read.
 pub fn replay(args: &Args) -> Result<Report, ReadError> {
-    let files = reader::open(&args.traces)?;
+    let Opened { files, skipped } = reader::open(&args.traces)?;
     let (survey, tracks, damaged) = survey(&files)?;
     let mut rng = Rng::new(args.seed);
     let count = args.cuts as usize;
@@ -84,7 +84,7 @@ pub fn replay(args: &Args) -> Result<Report, ReadError> {
     let rows = plan(&args.detector, &args.set, args.sweep.as_ref());
     let scores = score(&files, &survey, &rows, &cuts, count)?;
     Ok(Report {
-        source: source(&files, &damaged, &tracks),
+        source: source(&files, &skipped, &damaged, &tracks),
         survey,
         rows: rows.into_iter().zip(scores).collect(),
         cuts: count,
@@ -131,7 +131,7 @@ fn score_share(
     Ok(scoring.scores)
 }
 
-fn source(files: &[TraceFile], damaged: &[Damaged], tracks: &Tracks) -> Source {
+fn source(files: &[TraceFile], skipped: &[ReadError], damaged: &[Damaged], tracks: &Tracks) -> Source {
     let nodes: BTreeSet<_> = files.iter().map(|f| f.header.node.clone()).collect();
     let words = |d: &Damaged| {
         format!(
@@ -142,9 +142,11 @@ fn source(files: &[TraceFile], damaged: &[Damaged], tracks: &Tracks) -> Source {
             d.damage.what
         )
     };
-    let mut damage: Vec<_> = damaged.iter().take(DAMAGE_SHOWN).map(words).collect();
-    if damaged.len() > DAMAGE_SHOWN {
-        damage.push(format!("and {} more", damaged.len() - DAMAGE_SHOWN));
+    let whole = skipped.iter().map(|why| format!("{why}: the file is passed over"));
+    let mut damage: Vec<_> = whole.chain(damaged.iter().map(words)).take(DAMAGE_SHOWN).collect();
+    let all = skipped.len() + damaged.len();
+    if all > DAMAGE_SHOWN {
+        damage.push(format!("and {} more", all - DAMAGE_SHOWN));
     }
     Source {
         files: files.len(),

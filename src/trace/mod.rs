@@ -15,7 +15,7 @@ pub mod settings;
 pub mod writer;
 
 pub use recorder::{Recorder, Seed};
-pub use writer::{Conf, Tracer, check_dir, start};
+pub use writer::{Conf, Hold, Prepared, Tracer, check_dir, prepare};
 
 /// Why nothing can be recorded.
 #[derive(Debug, thiserror::Error)]
@@ -31,4 +31,14 @@ pub enum TraceError {
     /// The thread could not be made.
     #[error("the thread that writes traces cannot be started: {0}")]
     Thread(std::io::Error),
+}
+
+impl TraceError {
+    /// In words, for a message that names the key itself.
+    pub fn without_key(&self) -> String {
+        match self {
+            TraceError::Path { path, what } => format!("{path}: {what}"),
+            TraceError::Thread(_) => self.to_string(),
+        }
+    }
 }

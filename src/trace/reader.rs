@@ -1,6 +1,6 @@
 //! Trace files in the order in which they were written, record by record. Holds one block at a time, whatever the files hold.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -70,30 +70,60 @@ pub struct Damaged {
     pub damage: Damage,
 }
 
-/// The traces among `paths`, files or directories, in the order of their runs.
+/// What [`open`] found.
+#[derive(Debug)]
+pub struct Opened {
+    /// In the order of their runs; at least one.
+    pub files: Vec<TraceFile>,
+    /// Files of directories that are passed over, and why: a crash or a full disk leaves a file without its header.
+    pub skipped: Vec<ReadError>,
+}
+
+/// The traces among `paths`, files or directories. A file of a directory counts as one if its name ends in `.trace`.
 ///
 /// # Errors
-/// A path that cannot be read or is no trace; a file of a directory counts as one if its name ends in `.trace`.
-pub fn open(paths: &[PathBuf]) -> Result<Vec<TraceFile>, ReadError> {
-    let mut found = BTreeSet::new();
+/// A path that cannot be read, a file named here that is no trace, or no trace at all.
+pub fn open(paths: &[PathBuf]) -> Result<Opened, ReadError> {
+    let (mut files, mut skipped) = (Vec::new(), Vec::new());
+    for (path, named) in candidates(paths)? {
+        match header(&path) {
+            Ok(file) => files.push(file),
+            Err(why) if named => return Err(why),
+            Err(why) => skipped.push(why),
+        }
+    }
+    if files.is_empty() {
+        let nothing = || ReadError::Nothing(String::new());
+        return Err(skipped.into_iter().next().unwrap_or_else(nothing));
+    }
+    Ok(Opened { files: in_order(files), skipped })
+}
+
+/// Files to be read, each once; true: named itself, not only its directory.
+fn candidates(paths: &[PathBuf]) -> Result<BTreeMap<PathBuf, bool>, ReadError> {
+    let mut found = BTreeMap::new();
     for path in paths {
         let io = |source| ReadError::Io { path: path.display().to_string(), source };
         if !std::fs::metadata(path).map_err(io)?.is_dir() {
-            found.insert(path.clone());
+            found.insert(path.clone(), true);
             continue;
         }
-        let before = found.len();
+        let mut any = false;
         for entry in std::fs::read_dir(path).map_err(io)?.take(FILES_MAX) {
             let file = entry.map_err(io)?.path();
             if file.extension().is_some_and(|e| e == "trace") {
-                found.insert(file);
+                any = true;
+                found.entry(file).or_insert(false);
             }
         }
-        if found.len() == before {
+        if !any {
             return Err(ReadError::Nothing(path.display().to_string()));
         }
     }
-    let mut files = found.into_iter().map(|p| header(&p)).collect::<Result<Vec<_>, _>>()?;
+    Ok(found)
+}
+
+fn in_order(mut files: Vec<TraceFile>) -> Vec<TraceFile> {
     // The base of a run's first file orders runs of one machine's life; the wall clock all others.
     files.sort_by_key(|f| (f.header.incarnation, f.header.sequence));
     let start = |f: &TraceFile| {
@@ -103,7 +133,7 @@ pub fn open(paths: &[PathBuf]) -> Result<Vec<TraceFile>, ReadError> {
     let starts: Vec<_> = files.iter().map(start).collect();
     let mut order: Vec<_> = starts.into_iter().zip(files).collect();
     order.sort_by_key(|(start, f)| (*start, f.header.incarnation, f.header.sequence));
-    Ok(order.into_iter().map(|(_, f)| f).collect())
+    order.into_iter().map(|(_, f)| f).collect()
 }
 
 fn header(path: &Path) -> Result<TraceFile, ReadError> {

@@ -16,6 +16,8 @@ use crate::stamp::Stamp;
 const STACK: usize = 128 * 1024;
 /// Output that is kept, for the reason of a failure; the rest is read and forgotten.
 const KEPT: usize = 200;
+/// A program that says more than this is not one that asks and ends: to read on would cost a core for as long as it runs.
+const HEARD: usize = 1 << 20;
 /// Without pidfd the end is looked for this often.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -47,10 +49,16 @@ fn run(command: &[String], env: Vec<(String, String)>, within: Duration) -> Resu
     let child = starting.spawn().map_err(broken)?;
     // Our ends of the pipe's writer.
     drop(starting);
-    let mut running = Running { child, out: Some(out), said: Vec::new() };
-    let Some(status) = running.wait(until) else {
-        let late = format!("no end within {}: killed", humantime::format_duration(within));
-        return Err(with(late, &running.said));
+    let mut running = Running { child, out: Some(out), said: Vec::new(), heard: 0 };
+    let status = match running.wait(until) {
+        Ok(status) => status,
+        Err(Unended::Late) => {
+            let late = format!("no end within {}: killed", humantime::format_duration(within));
+            return Err(with(late, &running.said));
+        }
+        Err(Unended::Loud) => {
+            return Err(with(format!("more than {} KiB of output: killed", HEARD >> 10), &running.said));
+        }
     };
     match status.success() {
         true => Ok(with("exit 0".to_owned(), &running.said)),
@@ -78,23 +86,34 @@ struct Running {
     child: Child,
     out: Option<PipeReader>,
     said: Vec<u8>,
+    /// Bytes of output so far.
+    heard: usize,
+}
+
+/// Why it will be killed.
+enum Unended {
+    Late,
+    Loud,
 }
 
 impl Running {
-    /// How it ended; `None`: it did not until then, and will be killed.
-    fn wait(&mut self, until: Stamp) -> Option<ExitStatus> {
+    /// How it ended, by then.
+    fn wait(&mut self, until: Stamp) -> Result<ExitStatus, Unended> {
         let pidfd = pid(&self.child).and_then(|p| pidfd_open(p, PidfdFlags::empty()).ok());
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
                 self.last_words();
-                return Some(status);
+                return Ok(status);
             }
             let left = until.since(clock::now());
             if left.is_zero() {
-                return None;
+                return Err(Unended::Late);
+            }
+            if self.heard > HEARD {
+                return Err(Unended::Loud);
             }
             let wait = if pidfd.is_some() { left } else { left.min(LOOK) };
-            let Ok(wait) = Timespec::try_from(wait) else { return None };
+            let Ok(wait) = Timespec::try_from(wait) else { return Err(Unended::Late) };
             let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(2);
             fds.extend(self.out.as_ref().map(|o| PollFd::new(o, PollFlags::IN)));
             fds.extend(pidfd.as_ref().map(|p| PollFd::from_borrowed_fd(p.as_fd(), PollFlags::IN)));
@@ -116,6 +135,7 @@ impl Running {
             Ok(n) if n > 0 => {
                 let room = KEPT.saturating_sub(self.said.len()).min(n);
                 self.said.extend_from_slice(&buf[..room]);
+                self.heard += n;
             }
             Ok(_) | Err(_) => self.out = None,
         }

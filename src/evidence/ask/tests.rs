@@ -63,6 +63,9 @@ fn an_endless_head_is_cut_and_silence_is_late() {
     let flood = serving(|mut s| while s.write_all(&[b'x'; 8192]).is_ok() {});
     let got = asked(flood, &question, 10_000);
     assert!(got.as_ref().is_err_and(|e| e.starts_with("no HTTP answer")), "{got:?}");
+    let flood = serving(|mut s| while s.write_all(&b"HTTP/1.1 100 Continue\r\n\r\n".repeat(99)).is_ok() {});
+    let got = asked(flood, &question, 600_000);
+    assert!(got.as_ref().is_err_and(|e| e.contains("more than 64 KiB before an answer")), "{got:?}");
     let silent = serving(std::mem::forget);
     assert_eq!(asked(silent, &question, 30), Err("no answer within 30ms".to_owned()));
     let got = asked(nowhere(), &question, 10_000);
@@ -108,9 +111,12 @@ fn a_program_is_judged_by_its_exit_code_and_heard() {
 
 #[test]
 fn endless_output_is_neither_kept_nor_waited_for() {
-    let got = asked(nowhere(), &exec(&["sh", "-c", "yes | head -c 10000000; exit 5"]), 60_000);
+    let got = asked(nowhere(), &exec(&["sh", "-c", "yes | head -c 800000; exit 5"]), 60_000);
     let said = got.unwrap_err();
     assert!(said.starts_with("exit 5: y") && said.len() < 300, "{said}");
+    let got = asked(nowhere(), &exec(&["yes"]), 600_000);
+    let said = got.unwrap_err();
+    assert!(said.starts_with("more than 1024 KiB of output: killed: y") && said.len() < 300, "{said}");
 }
 
 #[test]

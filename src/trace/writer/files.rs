@@ -90,14 +90,34 @@ impl<D: Disk> Files<D> {
         }
     }
 
-    /// The first file.
-    pub(super) fn begin(&mut self, now: Stamp, wall: Duration) -> io::Result<()> {
+    /// The first file. Where another recorder of this process still writes, `shared`, its files stay until [`Files::settle`].
+    pub(super) fn begin(&mut self, now: Stamp, wall: Duration, shared: bool) -> io::Result<()> {
         let names = self.disk.names()?;
         // After a step of the wall clock an earlier run may have begun in the same millisecond.
         while names.contains(&self.id.name(0)) {
             self.id.start_ms += 1;
         }
-        self.rotate(now, wall)
+        if !shared {
+            self.prune()?;
+        }
+        // Half a header is no file that anybody could read.
+        self.create(now, wall).inspect_err(|_| self.withdraw())
+    }
+
+    /// The first file goes again: nothing will be recorded.
+    pub(super) fn withdraw(&mut self) {
+        self.open = None;
+        let first = self.sequence.saturating_sub(1);
+        // What cannot be removed is a header without records: no harm.
+        let _ = self.disk.remove(&self.id.name(first));
+    }
+
+    /// This recorder is the only one from here on.
+    pub(super) fn settle(&mut self) {
+        if let Err(error) = self.prune() {
+            self.metrics.trace.errors.inc();
+            tracing::warn!(error = %error, "old traces cannot be removed");
+        }
     }
 
     /// A block of a worker. What cannot be written is counted; it never fails.
@@ -158,12 +178,24 @@ impl<D: Disk> Files<D> {
     /// Begins the next file; the oldest go, so that there are never more than are kept.
     fn rotate(&mut self, now: Stamp, wall: Duration) -> io::Result<()> {
         self.open = None;
-        let mut ours: Vec<_> = self.disk.names()?.into_iter().filter(|n| self.id.is_ours(n)).collect();
+        self.prune()?;
+        self.create(now, wall)
+    }
+
+    /// Leaves room for one file: for the open one, or for the one that will be.
+    fn prune(&mut self) -> io::Result<()> {
+        let mine = self.open.is_some().then(|| self.id.name(self.sequence.saturating_sub(1)));
+        let ours = |n: &String| self.id.is_ours(n) && Some(n) != mine.as_ref();
+        let mut ours: Vec<_> = self.disk.names()?.into_iter().filter(ours).collect();
         ours.sort();
         let surplus = (ours.len() + 1).saturating_sub(self.keep);
         for name in ours.iter().take(surplus) {
             self.disk.remove(name)?;
         }
+        Ok(())
+    }
+
+    fn create(&mut self, now: Stamp, wall: Duration) -> io::Result<()> {
         let sequence = self.sequence;
         // Its number is used up, whatever becomes of it.
         self.sequence += 1;

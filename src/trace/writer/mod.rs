@@ -6,7 +6,7 @@ mod files;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use super::TraceError;
@@ -14,6 +14,7 @@ use super::recorder::{Chunk, Seed, Shared};
 use crate::clock;
 use crate::metrics::Metrics;
 use disk::Directory;
+pub use disk::Hold;
 use files::{Files, Identity};
 
 /// What is recorded and how much of it is kept.
@@ -29,13 +30,44 @@ pub struct Conf {
     pub links: usize,
 }
 
+/// A recorder that writes as soon as it is told to. Dropped, it leaves nothing behind.
+#[derive(Debug)]
+pub struct Prepared {
+    go: Option<Sender<()>>,
+    tracer: Option<Tracer>,
+}
+
+impl Prepared {
+    /// Writes from now on. A recorder that it shares the directory with has ended.
+    pub fn start(mut self) -> Option<Tracer> {
+        if let Some(go) = self.go.take() {
+            // The thread waits for nothing else.
+            let _ = go.send(());
+        }
+        self.tracer.take()
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        self.go = None;
+        self.tracer.take().into_iter().for_each(Tracer::join);
+    }
+}
+
 /// The running recorder.
 #[derive(Debug)]
 pub struct Tracer {
     thread: JoinHandle<()>,
+    hold: Hold,
 }
 
 impl Tracer {
+    /// Lets the next recorder prepare itself in the same directory; see [`prepare`].
+    pub fn hold(&self) -> Hold {
+        self.hold.clone()
+    }
+
     /// Waits until everything that was recorded is written. Call it when the workers are gone.
     pub fn join(self) {
         if self.thread.join().is_err() {
@@ -44,24 +76,27 @@ impl Tracer {
     }
 }
 
-/// Opens the first file and starts the thread; one seed per worker.
+/// Everything that can fail: opens the first file and starts the thread, which waits for [`Prepared::start`]; one seed per
+/// worker. `before` is a recorder of this process that the caller ends before that start: it may have the same directory.
 ///
 /// # Errors
-/// The directory cannot be used, or another process records there under the same node id.
-pub fn start(
+/// The directory cannot be used, or somebody else records there under the same node id.
+pub fn prepare(
     conf: &Conf,
     node: &str,
     incarnation: u64,
     workers: usize,
     metrics: &Arc<Metrics>,
-) -> Result<(Tracer, Vec<Seed>), TraceError> {
+    before: Option<&Hold>,
+) -> Result<(Prepared, Vec<Seed>), TraceError> {
     check_dir(&conf.path)?;
     let fail = |what: String| TraceError::Path { path: conf.path.display().to_string(), what };
     let (now, wall) = (clock::now(), clock::wall());
     let id = Identity { node: node.to_owned(), incarnation, start_ms: wall.as_millis() as u64 };
-    let disk = Directory::lock(&conf.path, &id.prefix()).map_err(fail)?;
+    let disk = Directory::lock(&conf.path, &id.prefix(), before).map_err(fail)?;
+    let (hold, shared) = (disk.hold.clone(), disk.shared);
     let mut files = Files::new(disk, conf.max_size, conf.files, id, metrics.clone());
-    files.begin(now, wall).map_err(|e| fail(format!("cannot be written: {e}")))?;
+    files.begin(now, wall, shared).map_err(|e| fail(format!("cannot be written: {e}")))?;
     let (to, chunks) = channel();
     let shared = Arc::new(Shared {
         links: AtomicUsize::new(0),
@@ -72,11 +107,16 @@ pub fn start(
     let seed = |worker| Seed { worker: worker as u16, to: to.clone(), shared: shared.clone() };
     let seeds = (0..workers).map(seed).collect();
     let named = std::thread::Builder::new().name("sb-trace".to_owned());
-    let thread = named.spawn(move || write_all(files, &chunks)).map_err(TraceError::Thread)?;
-    Ok((Tracer { thread }, seeds))
+    let (go, told) = channel();
+    let thread = named.spawn(move || write_all(files, &told, &chunks)).map_err(TraceError::Thread)?;
+    Ok((Prepared { go: Some(go), tracer: Some(Tracer { thread, hold }) }, seeds))
 }
 
-fn write_all(mut files: Files<Directory>, chunks: &Receiver<Chunk>) {
+fn write_all(mut files: Files<Directory>, go: &Receiver<()>, chunks: &Receiver<Chunk>) {
+    if go.recv().is_err() {
+        return files.withdraw();
+    }
+    files.settle();
     while let Ok(chunk) = chunks.recv() {
         files.take(chunk, clock::now(), clock::wall());
     }

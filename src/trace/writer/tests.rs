@@ -120,7 +120,7 @@ impl Bench {
     }
 
     fn begin(&mut self) -> io::Result<()> {
-        self.files.begin(ms(self.now), Duration::from_secs(5))
+        self.files.begin(ms(self.now), Duration::from_secs(5), false)
     }
 
     /// A block of `n` arrivals on `link` of `worker`.
@@ -257,15 +257,56 @@ fn a_directory_is_checked_before_anything_is_made() {
     assert!(check_dir(&file).unwrap_err().to_string().contains("is not a directory"));
     let conf = Conf { path: dir.clone(), max_size: 1 << 20, files: 2, links: 5 };
     let metrics = Metrics::new(BuildInfo::current());
-    let (tracer, seeds) = start(&conf, "n", 1, 2, &metrics).unwrap();
+    let (prepared, seeds) = prepare(&conf, "n", 1, 2, &metrics, None).unwrap();
+    let tracer = prepared.start().unwrap();
     assert_eq!(seeds.len(), 2);
-    let second = start(&conf, "n", 2, 1, &metrics).unwrap_err().to_string();
+    let second = prepare(&conf, "n", 2, 1, &metrics, None).unwrap_err().to_string();
     assert!(second.contains("another sidecar"), "{second}");
     drop(seeds);
     tracer.join();
     // The lock goes with the thread.
-    let (tracer, seeds) = start(&conf, "n", 3, 1, &metrics).unwrap();
+    let (prepared, seeds) = prepare(&conf, "n", 3, 1, &metrics, None).unwrap();
     drop(seeds);
-    tracer.join();
+    prepared.start().unwrap().join();
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A reload prepares the next recorder while the one before still writes; a reload that fails leaves nothing behind.
+#[test]
+fn the_next_recorder_may_share_the_directory_and_takes_no_file_before_it_starts() {
+    let dir = std::env::temp_dir().join(format!("sidebeat-trace-shared-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let conf = Conf { path: dir.clone(), max_size: 1 << 20, files: 1, links: 5 };
+    let metrics = Metrics::new(BuildInfo::current());
+    let names = || {
+        let all = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let mut traces: Vec<_> = all.filter(|n| n.ends_with(".trace")).collect();
+        traces.sort();
+        traces
+    };
+    let (first, seeds) = prepare(&conf, "n", 1, 1, &metrics, None).unwrap();
+    let first = first.start().unwrap();
+    let old = names();
+    assert_eq!(old.len(), 1);
+    let (next, unused) = prepare(&conf, "n", 2, 1, &metrics, Some(&first.hold())).unwrap();
+    assert_eq!(names().len(), 2, "the old file stays, although one is kept");
+    drop((next, unused));
+    assert_eq!(names(), old, "a recorder that never started leaves nothing");
+    let (next, later) = prepare(&conf, "n", 3, 1, &metrics, Some(&first.hold())).unwrap();
+    drop(seeds);
+    first.join();
+    let next = next.start().unwrap();
+    assert!(prepare(&conf, "n", 4, 1, &metrics, None).is_err(), "the directory is still held");
+    drop(later);
+    next.join();
+    let kept = names();
+    assert!(kept.len() == 1 && kept != old, "{kept:?}, {old:?}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_first_file_that_cannot_be_written_is_removed() {
+    let mut b = Bench::new(10, 1 << 20, 4);
+    assert!(b.begin().is_err());
+    assert_eq!(b.disk.list(), Vec::<String>::new());
 }
