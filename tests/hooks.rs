@@ -268,7 +268,8 @@ fn the_shell_line_for_backups() {
     backup.arg(hooks("backup.sh")).arg(&s.socket).args(["echo", "backed up"]).env("PATH", path);
     let said = run(&mut backup);
     assert!(said.starts_with("ok ") && said.ends_with("backed up\nok the pause is over\n"), "{said}");
-    s.wait_seen("backup");
+    s.wait_logged("reason=\"backup\"");
+    s.wait_logged("maintenance is over");
     s.pair.finish();
 }
 

@@ -28,9 +28,9 @@ pub(super) fn run(command: Command) -> ExitCode {
 }
 
 /// Loads a file with this process's environment; errors are printed.
-fn load(file: &Path) -> Result<(Config, Vec<Warning>), ExitCode> {
+fn load(file: &Path, needs: Needs) -> Result<(Config, Vec<Warning>), ExitCode> {
     let loaded = config::load(file, environment());
-    let usable = loaded.and_then(|(config, warnings)| match folders(&config) {
+    let usable = loaded.and_then(|(config, warnings)| match needs(&config) {
         Ok(()) => Ok((config, warnings)),
         Err((at, what)) => Err(config::blame(file, environment(), at, &what)),
     });
@@ -48,30 +48,37 @@ fn load(file: &Path) -> Result<(Config, Vec<Warning>), ExitCode> {
 type Lack = ((&'static str, &'static str), String);
 
 /// What the configuration needs of the disk; else section and key, and what is wrong.
+type Needs = fn(&Config) -> Result<(), Lack>;
+
+fn trace_folder(config: &Config) -> Result<(), Lack> {
+    let Some(dir) = &config.trace.path else { return Ok(()) };
+    crate::trace::check_dir(dir).map_err(|e| (("trace", "path"), e.without_key()))
+}
+
+/// Also that of the hook's socket. It is often made by what starts the sidecar, so `check` only warns of it.
 fn folders(config: &Config) -> Result<(), Lack> {
-    if let Some(dir) = &config.trace.path {
-        crate::trace::check_dir(dir).map_err(|e| (("trace", "path"), e.without_key()))?;
-    }
-    if let Some(socket) = &config.maintenance.socket {
-        crate::admin::hook::check_place(socket).map_err(|e| (("maintenance", "socket"), e))?;
-    }
-    Ok(())
+    trace_folder(config)?;
+    let Some(socket) = &config.maintenance.socket else { return Ok(()) };
+    crate::admin::hook::check_place(socket).map(|_| ()).map_err(|e| (("maintenance", "socket"), e))
 }
 
 fn check(file: &Path) -> ExitCode {
-    let (config, warnings) = match load(file) {
+    let (config, warnings) = match load(file, trace_folder) {
         Ok(loaded) => loaded,
         Err(code) => return code,
     };
     for warning in &warnings {
         complain(&format!("warning: {warning}\n\n"));
     }
+    if let Err(((section, key), what)) = folders(&config) {
+        complain(&format!("warning: {section}.{key}: {what}; `run` would refuse it\n\n"));
+    }
     let (inbound, outbound) = (config.inbound.len(), config.outbound.len());
     print(&format!("{}: valid ({inbound} inbound, {outbound} outbound)\n", file.display()))
 }
 
 fn sidecar(file: &Path) -> ExitCode {
-    let (config, warnings) = match load(file) {
+    let (config, warnings) = match load(file, folders) {
         Ok(loaded) => loaded,
         Err(code) => return code,
     };
