@@ -31,6 +31,7 @@ pub mod admin;
 pub mod metrics;
 
 pub mod clock;
+pub mod seldom;
 pub mod stamp;
 pub mod verdict;
 

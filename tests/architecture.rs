@@ -29,6 +29,7 @@ const PROGRAMS: &[&str] = &["app", "cli", "demo", "sim", "replay", "bench"];
 #[rustfmt::skip]
 const RULES: &[Rule] = &[
     Rule { prefix: "stamp.rs", modules: Only(&[]), crates: Some(&[]), why: "stamp is the core's only notion of time: std only" },
+    Rule { prefix: "seldom.rs", modules: Only(&["stamp"]), crates: Some(&[]), why: "a limit of log lines is arithmetic" },
     Rule { prefix: "verdict.rs", modules: Only(&[]), crates: Some(&["serde"]), why: "the words of a judgement depend on nothing" },
     Rule { prefix: "clock.rs", modules: Only(&["stamp"]), crates: Some(&["tokio", "rustix"]), why: "the clock is one door, not a stage" },
     Rule { prefix: "sys/", modules: Only(&["sys", "stamp", "verdict", "clock"]), crates: None, why: "system calls know no stage" },

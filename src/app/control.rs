@@ -8,11 +8,11 @@ use tokio::sync::Notify;
 
 use super::data::Command;
 use super::generation::{Generation, Process, Retired};
-use super::seldom::Seldom;
 use super::{Hooks, RunError, probes, report};
 use crate::admin::{self, Readiness};
 use crate::clock;
 use crate::config::Config;
+use crate::seldom::Seldom;
 use crate::stamp::{Stamp, nanos};
 use crate::upstream::registry::enforce_named;
 
@@ -43,7 +43,7 @@ impl App {
             retired: Mutex::default(),
             hooks,
             started: clock::now(),
-            pauses: Mutex::default(),
+            pauses: Mutex::new(Seldom::new(10, Duration::from_secs(1))),
         }
     }
 

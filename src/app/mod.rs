@@ -10,7 +10,6 @@ mod loads;
 mod params;
 mod probes;
 mod report;
-mod seldom;
 mod stop;
 
 use std::io;

@@ -86,4 +86,6 @@ pub struct Facts {
     pub unread: bool,
     /// Latest arrival on any other link to the same node; ZERO if none.
     pub others_heard: Stamp,
+    /// Latest moment at which the node had heard us on any other link, by its own beats; ZERO if none.
+    pub others_hear: Stamp,
 }

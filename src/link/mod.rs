@@ -100,6 +100,8 @@ pub trait Side {
     fn heard(&self, now: Stamp);
     /// Latest arrival on any other link to the same node.
     fn others_heard(&self, link: &Link) -> Stamp;
+    /// Latest moment at which the node had heard us on any other link, as far as this worker knows.
+    fn others_hear(&self, link: &Link) -> Stamp;
     /// The judge of the link said something (only where one judges).
     fn judged(&self, link: &Rc<Link>, now: Stamp, output: &detector::Output);
     /// A shadow beside that judge changed its mind.

@@ -225,7 +225,7 @@ impl Link {
             if beat.heard_seq != 0 {
                 j.peer_view(now, age);
             }
-            j.set_noise(now, Duration::from_millis(u64::from(beat.late_ms).max(self.w.noise_ms(now))));
+            j.set_noise(now, Duration::from_millis(u64::from(beat.late_ms)));
         }
         self.promised(now, beat.promise_ms);
         self.side.beat(self, now, beat);

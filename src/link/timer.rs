@@ -148,6 +148,7 @@ impl Link {
         Facts {
             unread: bytes > 0 || segments > self.segments_at_doubt.get(),
             others_heard: self.side.others_heard(self),
+            others_hear: self.side.others_hear(self),
         }
     }
 

@@ -405,6 +405,10 @@ impl Side for InboundSide {
         Stamp::ZERO
     }
 
+    fn others_hear(&self, _link: &Link) -> Stamp {
+        Stamp::ZERO
+    }
+
     fn judged(&self, _link: &Rc<Link>, _now: Stamp, _output: &Output) {}
 
     fn beat(&self, _link: &Link, _now: Stamp, _beat: &wire::Beat) {}

@@ -71,7 +71,7 @@ impl Live {
     fn poll(&mut self, answers: bool) {
         let mut asked = false;
         for _ in 0..16 {
-            let facts = Facts { unread: false, others_heard: Stamp::ZERO };
+            let facts = Facts::default();
             let Some(output) = self.judge.poll(self.now, &mut || facts) else { break };
             if output == Output::Challenge {
                 self.judge.challenge_sent(self.now);

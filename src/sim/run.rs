@@ -293,7 +293,7 @@ impl Observer {
                 return None;
             }
             let unread = to_us.waiting(seat.asked(), now);
-            seat.poll(now, Facts { unread, others_heard: Stamp::ZERO })
+            seat.poll(now, Facts { unread, ..Facts::default() })
         });
         if question.is_some() || now >= self.beat_at {
             self.write(now, question.is_some(), to_peer);

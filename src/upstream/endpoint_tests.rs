@@ -210,6 +210,28 @@ fn one_way_keeps_its_name() {
     );
 }
 
+/// Links that promise little hear the peer and are trusted; they must not take the verdict back before we are heard.
+#[test]
+fn one_way_is_not_healed_by_what_is_heard_on_links_of_before() {
+    let mut b = Bench::linked(LinkPolicy::Auto);
+    b.endpoint.link_up(ms(1100), 2, 7);
+    let e = Evidence { one_way: true, ..evidence(10) };
+    b.endpoint.link_heard(ms(2004), 2);
+    b.endpoint.link_output(ms(2005), 1, &Output::Suspect(e));
+    b.endpoint.link_output(ms(2010), 1, &Output::Failed(e));
+    for t in 2010..2500 {
+        b.endpoint.link_heard(ms(t), 2);
+        b.poll(t);
+    }
+    assert_eq!(b.endpoint.state(), State::Failed);
+    b.endpoint.link_up(ms(2500), 3, 7);
+    for t in 2500..2600 {
+        b.endpoint.link_heard(ms(t), 3);
+        b.poll(t);
+    }
+    assert_eq!(b.endpoint.state(), State::Active);
+}
+
 #[test]
 fn the_judge_of_the_silent_link_heals_it() {
     let mut b = Bench::linked(LinkPolicy::Auto);

@@ -16,7 +16,7 @@ use super::registry::{Shared, Upstreams};
 use super::side::OutboundSide;
 use crate::admin::events::EventLog;
 use crate::clock;
-use crate::detector::{Output, Tap};
+use crate::detector::{LinkJudge, Output, Tap};
 use crate::link::{Ended, Link, Lost, Stream};
 use crate::metrics::{Metrics, UpstreamMetrics};
 use crate::stamp::Stamp;
@@ -463,10 +463,18 @@ impl Hub {
 
     /// Latest arrival on any link to the node but `id`.
     pub(super) fn others_heard(&self, key: Key, id: u64) -> Stamp {
+        self.of_others(key, id, LinkJudge::last_heard).max(self.shared(key).heard_elsewhere(self.w.index))
+    }
+
+    /// When the node had heard us last on any link of this worker but `id`.
+    pub(super) fn others_hear(&self, key: Key, id: u64) -> Stamp {
+        self.of_others(key, id, LinkJudge::heard_us)
+    }
+
+    fn of_others(&self, key: Key, id: u64, of: fn(&LinkJudge) -> Stamp) -> Stamp {
         let slots = self.slots.borrow();
         let others = slots.get(&key).into_iter().flat_map(|s| s.all.values()).filter(|h| h.link.id != id);
-        let here = others.filter_map(|h| h.link.with_judge(|j| j.last_heard())).max();
-        here.unwrap_or(Stamp::ZERO).max(self.shared(key).heard_elsewhere(self.w.index))
+        others.filter_map(|h| h.link.with_judge(of)).max().unwrap_or(Stamp::ZERO)
     }
 
     /// The longest lateness that any link to the node has learned: a new one need not pay for it again.

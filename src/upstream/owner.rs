@@ -21,6 +21,7 @@ use crate::clock;
 use crate::detector::Output;
 use crate::link::handshake::DialError;
 use crate::metrics::{Gate, UpstreamMetrics};
+use crate::seldom::Seldom;
 use crate::stamp::Stamp;
 use crate::worker::Timed;
 use crate::worker::wheel::Ticket;
@@ -53,6 +54,8 @@ pub struct Owner {
     pub(super) evidence: Cell<Option<(Stamp, [&'static str; 2])>>,
     /// Since when it is in its state.
     pub(super) changed: Cell<Stamp>,
+    /// A peer that flaps must not fill the log.
+    pub(super) lines: Cell<Seldom>,
 }
 
 impl Owner {
@@ -79,6 +82,7 @@ impl Owner {
             refusal: RefCell::default(),
             evidence: Cell::new(None),
             changed: Cell::new(clock::now()),
+            lines: Cell::new(Seldom::new(50, Duration::from_millis(100))),
         })
     }
 

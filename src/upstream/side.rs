@@ -76,6 +76,10 @@ impl Side for OutboundSide {
         self.hub.upgrade().map_or(Stamp::ZERO, |h| h.others_heard(self.key, link.id))
     }
 
+    fn others_hear(&self, link: &Link) -> Stamp {
+        self.hub.upgrade().map_or(Stamp::ZERO, |h| h.others_hear(self.key, link.id))
+    }
+
     fn judged(&self, link: &Rc<Link>, now: Stamp, output: &Output) {
         if let Output::LinkOnly(e) = output {
             tracing::info!(link = link.id, endpoint = %self.shared.address, silence_ms = e.silence.as_secs_f64() * 1e3,

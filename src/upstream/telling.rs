@@ -47,33 +47,42 @@ impl Owner {
         (e.silence_ms, e.promise_ms, e.peak_ms, e.rtt_ms) = (r.silence_ms, r.promise_ms, r.peak_ms, r.rtt_ms);
         e.by_proof = t.is_some_and(|t| t.by_proof);
         e.mistake = t.is_some_and(|t| t.mistake);
-        let silence = t.map(|t| t.silence.as_secs_f64() * 1e3);
+        self.log(now, &e, &r, t.map(|t| t.silence));
+        self.events.push(e);
+        self.shared.set_report(r);
+    }
+
+    /// One line per transition; a flood of them is cut, not the events.
+    fn log(&self, now: Stamp, e: &Event, r: &Report, silence: Option<Duration>) {
+        let mut lines = self.lines.get();
+        let written = lines.line(now);
+        self.lines.set(lines);
+        let Some(suppressed) = written else { return };
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
-                    upstream = name,
+                    upstream = e.upstream,
                     endpoint = %self.shared.address,
                     node = r.node.as_deref().unwrap_or("-"),
-                    from = from.name(),
-                    to = to.name(),
-                    cause = cause.name(),
+                    from = e.from.name(),
+                    to = e.to.name(),
+                    cause = e.cause.name(),
                     score = short(r.score),
-                    silence_ms = short(silence),
+                    silence_ms = short(silence.map(|d| d.as_secs_f64() * 1e3)),
                     since_last_ms = short(r.silence_ms),
                     promise_ms = short(r.promise_ms),
                     peak_ms = short(r.peak_ms),
                     rtt_ms = short(r.rtt_ms),
                     by_proof = e.by_proof,
+                    suppressed = (suppressed > 0).then_some(suppressed),
                     "state"
                 )
             };
         }
-        match to {
+        match e.to {
             State::Failed => line!(warn),
             State::Active | State::Suspect => line!(info),
         }
-        self.events.push(e);
-        self.shared.set_report(r);
     }
 
     /// Publishes a fresh report for `/status`.

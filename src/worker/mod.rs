@@ -1,5 +1,6 @@
 //! One thread of the data path: a current-thread runtime, its buffers, its one timer and its counters.
 
+mod noise;
 pub mod pipes;
 pub mod pool;
 pub mod wheel;
@@ -16,8 +17,9 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 
 use crate::clock;
-use crate::stamp::{Stamp, faded};
+use crate::stamp::Stamp;
 use crate::sys::alarm::{self, Alarm};
+use noise::Noise;
 use pipes::Pipes;
 use pool::Pool;
 use wheel::{Ticket, Wheel};
@@ -117,29 +119,6 @@ pub struct Late;
 impl From<Late> for io::Error {
     fn from(_: Late) -> io::Error {
         io::ErrorKind::TimedOut.into()
-    }
-}
-
-/// The longest lateness of a loop, fading.
-#[derive(Clone, Copy, Debug, Default)]
-struct Noise {
-    late: Duration,
-    at: Stamp,
-}
-
-/// Half of it is forgotten after this: as long as a detector remembers.
-const NOISE_HALF_LIFE: Duration = Duration::from_secs(600);
-/// Less is every machine's; more is a stop, not noise.
-const NOISE_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(250);
-
-impl Noise {
-    fn faded(self, now: Stamp) -> Duration {
-        faded(self.late, self.at, now, NOISE_HALF_LIFE)
-    }
-
-    fn with(self, late: Duration, now: Stamp) -> Noise {
-        let news = NOISE_RANGE.contains(&late) && late > self.faded(now);
-        if news { Noise { late, at: now } } else { self }
     }
 }
 
@@ -389,14 +368,9 @@ impl Worker {
         }
     }
 
-    /// How late this loop was at most lately: what others should expect of its beats.
+    /// How late this loop was lately, more than once: what others should expect of its beats.
     pub fn noise(&self, now: Stamp) -> Duration {
-        self.noise.get().faded(now)
-    }
-
-    /// The same in whole ms, rounded up.
-    pub fn noise_ms(&self, now: Stamp) -> u64 {
-        self.noise(now).as_nanos().div_ceil(1_000_000) as u64
+        self.noise.get().told(now)
     }
 
     fn note_lateness(&self, due: Stamp, now: Stamp, sink: &dyn Sink) {
@@ -476,18 +450,6 @@ mod tests {
             }
             assert_eq!(who.timers.get(), 2);
         });
-    }
-
-    #[test]
-    fn noise_is_the_longest_lateness_and_fades() {
-        let ms = Duration::from_millis;
-        let at = |s: u64| Stamp::from_millis(s * 1000);
-        let n = Noise::default().with(ms(20), at(10)).with(ms(8), at(11)).with(ms(1), at(12));
-        assert_eq!(n.faded(at(10)), ms(20), "less is no news");
-        assert!((n.faded(at(610)).as_secs_f64() - 0.010).abs() < 1e-4, "{:?}", n.faded(at(610)));
-        assert_eq!(n.with(ms(12), at(610)).faded(at(610)), ms(12), "more than what is left is news");
-        assert_eq!(n.with(Duration::from_secs(2), at(20)).faded(at(10)), ms(20), "a stop is no noise");
-        assert_eq!(Noise::default().with(ms(1), at(10)).faded(at(10)), Duration::ZERO);
     }
 
     #[test]

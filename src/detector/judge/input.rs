@@ -99,7 +99,7 @@ pub enum Input {
     Noise {
         /// When the beat was read.
         at: Stamp,
-        /// The larger of both ends' lateness.
+        /// Lateness of the peer's loop.
         noise: Duration,
     },
     /// The peer announced a pause of its service. A judge of links ignores it.

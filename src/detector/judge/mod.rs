@@ -80,8 +80,10 @@ pub struct LinkJudge {
     stall_told: Stamp,
     mistakes: u64,
     outages_healed: u64,
-    /// Lateness of both ends, as it was told last.
+    /// Lateness of the peer's loop, as it was told last.
     noise: Duration,
+    /// When the peer had heard us last, as far as it told.
+    heard_us: Stamp,
     tap: input::TapSlot,
 }
 
@@ -116,6 +118,7 @@ impl LinkJudge {
             mistakes: 0,
             outages_healed: 0,
             noise: Duration::ZERO,
+            heard_us: Stamp::ZERO,
             tap: input::TapSlot::default(),
         }
     }
@@ -137,6 +140,7 @@ impl LinkJudge {
     /// The peer's beat says that it last heard us `heard_age` before it sent this beat.
     pub fn peer_view(&mut self, at: Stamp, heard_age: Duration) {
         self.tap.note(Input::PeerView { at, age: heard_age });
+        self.heard_us = self.heard_us.max(at - heard_age);
         if at == self.stall_told {
             return;
         }
@@ -237,8 +241,9 @@ impl LinkJudge {
         }
     }
 
-    /// The peer's loop and ours were late by this much at most lately, by their own measure: FAILED waits for it. A
-    /// peer that lies delays its own verdict by a quarter of a second at most.
+    /// The peer's loop was late by this much lately, by its own measure: FAILED waits for it. A peer that lies delays
+    /// its own verdict by a quarter of a second at most. Our own lateness is not asked here: it is known when it
+    /// happens, and excused then.
     pub fn set_noise(&mut self, now: Stamp, noise: Duration) {
         let noise = noise.min(NOISE_MAX);
         if noise == self.noise {
@@ -378,6 +383,11 @@ impl LinkJudge {
     /// Silence past the deadline at `now`.
     pub fn silence(&self, now: Stamp) -> Duration {
         now.since(self.doubt_from())
+    }
+
+    /// When the peer had heard us last, by its own beats; ZERO if it has not said.
+    pub fn heard_us(&self) -> Stamp {
+        self.heard_us
     }
 
     /// Promise of the peer in force.

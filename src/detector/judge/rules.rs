@@ -151,7 +151,10 @@ impl LinkJudge {
             self.recheck = (now + RECHECK).min(until);
             return self.hold_once(Gate::Unread).map(Output::Held);
         }
-        if facts.others_heard > self.doubt_from() {
+        // That others are heard says nothing of whether we are.
+        let deaf = now >= self.hearing.fail_at();
+        let lives = if deaf { facts.others_heard } else { facts.others_hear };
+        if lives > self.doubt_from() {
             self.pending_cut = true;
             return match self.hold_once(Gate::OtherLink) {
                 Some(gate) => Some(Output::Held(gate)),

@@ -386,19 +386,38 @@ fn the_end_of_backpressure_ends_the_hold_by_its_promise() {
     assert_eq!(b.judge.score(b.now), 1.0);
 }
 
+impl Bench {
+    /// Both sides beat each 16 ms; from the twentieth on the peer does not hear us any more. `facts` is told each time.
+    fn one_way(&mut self, facts: impl Fn(Stamp) -> Facts) {
+        let mut since_heard = dur(0);
+        for i in 0..40 {
+            self.after(dur(16));
+            self.facts = facts(self.now);
+            self.judge.we_promised(self.now, dur(20));
+            since_heard = if i < 20 { Duration::from_micros(300) } else { since_heard + dur(16) };
+            self.judge.heard(self.now);
+            self.judge.promised(self.now, dur(20));
+            self.judge.peer_view(self.now, since_heard);
+            self.poll();
+        }
+    }
+}
+
+/// What the peer sends arrives on all links: that is no sign that it hears us on any.
+#[test]
+fn other_links_that_are_heard_save_nobody_who_does_not_hear_us() {
+    let mut b = Bench::steady();
+    b.one_way(|now| Facts { others_heard: now, ..Facts::default() });
+    assert_eq!(b.verdicts(), ["suspect", "challenge", "failed"]);
+    let mut b = Bench::steady();
+    b.one_way(|now| Facts { others_hear: now, ..Facts::default() });
+    assert_eq!(b.verdicts(), ["suspect", "challenge", "other_link", "link_only"]);
+}
+
 #[test]
 fn one_way_faults_are_seen_by_the_peer_s_beats() {
     let mut b = Bench::steady();
-    let mut since_heard = dur(0);
-    for i in 0..40 {
-        b.after(dur(16));
-        b.judge.we_promised(b.now, dur(20));
-        since_heard = if i < 20 { Duration::from_micros(300) } else { since_heard + dur(16) };
-        b.judge.heard(b.now);
-        b.judge.promised(b.now, dur(20));
-        b.judge.peer_view(b.now, since_heard);
-        b.poll();
-    }
+    b.one_way(|_| Facts::default());
     let seen = b.take();
     let names: Vec<_> = seen.iter().filter_map(|(_, o)| name(o)).collect();
     assert_eq!(names, ["suspect", "challenge", "failed"]);

@@ -182,10 +182,11 @@ fn put_input(out: &mut Vec<u8>, input: &Input) {
 }
 
 fn put_facts(out: &mut Vec<u8>, at: Stamp, facts: Facts) {
-    let others = facts.others_heard != Stamp::ZERO;
-    out.push(u8::from(facts.unread) | u8::from(others) << 1);
-    if others {
-        put_signed(out, at.as_nanos().wrapping_sub(facts.others_heard.as_nanos()) as i64);
+    let others = [facts.others_heard, facts.others_hear];
+    let [heard, hear] = others.map(|o| u8::from(o != Stamp::ZERO));
+    out.push(u8::from(facts.unread) | heard << 1 | hear << 2);
+    for other in others.into_iter().filter(|o| *o != Stamp::ZERO) {
+        put_signed(out, at.as_nanos().wrapping_sub(other.as_nanos()) as i64);
     }
 }
 
@@ -286,9 +287,10 @@ fn take_input(kind: u8, rest: &mut Rest<'_>, at: Stamp) -> Result<Input, FormatE
 
 fn take_facts(rest: &mut Rest<'_>, at: Stamp) -> Result<Facts, FormatError> {
     let flags = rest.byte()?;
-    let others_heard = match flags & 2 {
-        0 => Stamp::ZERO,
-        _ => stamp(at.as_nanos().wrapping_sub(rest.signed()? as u64))?,
+    let mut other = |flag| match flags & flag {
+        0 => Ok(Stamp::ZERO),
+        _ => stamp(at.as_nanos().wrapping_sub(rest.signed()? as u64)),
     };
-    Ok(Facts { unread: flags & 1 != 0, others_heard })
+    let (others_heard, others_hear) = (other(2)?, other(4)?);
+    Ok(Facts { unread: flags & 1 != 0, others_heard, others_hear })
 }

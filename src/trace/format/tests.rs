@@ -226,8 +226,9 @@ fn any_said() -> impl Strategy<Value = Option<Said>> {
 }
 
 fn any_input() -> impl Strategy<Value = Input> {
-    let facts = prop::option::of((any::<bool>(), any_stamp()))
-        .prop_map(|f| f.map(|(unread, others_heard)| Facts { unread, others_heard }));
+    let facts = prop::option::of((any::<bool>(), any_stamp(), any_stamp())).prop_map(|f| {
+        f.map(|(unread, others_heard, others_hear)| Facts { unread, others_heard, others_hear })
+    });
     (0..16u8, any_stamp(), any_span(), any::<bool>(), any_said(), facts).prop_map(
         |(kind, at, d, active, said, facts)| match kind {
             0 => Input::Heard { at },

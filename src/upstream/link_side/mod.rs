@@ -29,6 +29,7 @@ const LINKS_MAX: usize = 1024;
 struct Link {
     id: u64,
     state: State,
+    born: Stamp,
     heard: Stamp,
     score: f64,
 }
@@ -144,7 +145,7 @@ impl LinkSide {
         self.negative = false;
         self.links.retain(|l| l.id != id);
         if self.links.len() < LINKS_MAX {
-            self.links.push(Link { id, state: State::Active, heard: now, score: 1.0 });
+            self.links.push(Link { id, state: State::Active, born: now, heard: now, score: 1.0 });
         }
         self.heard = now;
         if self.state == State::Active {
@@ -162,7 +163,9 @@ impl LinkSide {
         self.heard = self.heard.max(now);
         let Some(link) = self.links.iter_mut().find(|l| l.id == id) else { return };
         link.heard = link.heard.max(now);
-        let trusted = link.state == State::Active;
+        // While we are not heard, only a link that was made since shows that we are again.
+        let trusted =
+            link.state == State::Active && (self.cause != Cause::OneWay || link.born > self.doubt_from);
         if self.state != State::Active {
             self.note_end(now);
             if trusted {
@@ -413,7 +416,12 @@ impl LinkSide {
         self.links[index].score = evidence.score;
     }
 
+    /// Another link is heard. If we are the ones who are not, that says nothing, and the judge has asked already whether
+    /// we are heard on another link.
     fn other_alive(&self, now: Stamp, index: usize, evidence: &Evidence) -> bool {
+        if evidence.one_way {
+            return false;
+        }
         let from = now - evidence.silence;
         self.links.iter().enumerate().any(|(i, l)| i != index && l.state == State::Active && l.heard > from)
     }
