@@ -101,7 +101,7 @@ impl Outcome {
             n += 0.3;
             n
         });
-        let rows = plan(&[], &[], None);
+        let rows = plan(&[], &[], &[]);
         let mut scoring = Scoring::new(&rows, &self.survey, &moments, 3);
         self.walk(&mut |seen| scoring.see(seen));
         assert_eq!(scoring.scores.len(), rows.len());

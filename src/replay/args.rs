@@ -17,9 +17,10 @@ pub struct Args {
     /// Change a parameter, may be repeated; each law is shown without and with the changes.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
     pub set: Vec<Setting>,
-    /// One row per value of a parameter, and the curve of detection time against mistakes.
+    /// One row per value of a parameter, and the curve of detection time against mistakes; may be repeated for a curve of
+    /// each law.
     #[arg(long, value_name = "KEY=A..B[:STEPS]", value_parser = parse_sweep)]
-    pub sweep: Option<Sweep>,
+    pub sweep: Vec<Sweep>,
     /// Random moments at which everything falls silent, to measure the detection time.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub cuts: u32,
@@ -88,7 +89,7 @@ mod tests {
         ])
         .unwrap();
         assert_eq!((a.traces.len(), a.detector.len(), a.set.len()), (2, 3, 1));
-        assert_eq!(a.sweep.unwrap().values.len(), 3);
+        assert_eq!(a.sweep[0].values.len(), 3);
         assert_eq!((a.cuts, a.seed, a.json), (1000, 1, false));
     }
 

@@ -118,25 +118,42 @@ fn laws_of(key: &str) -> &'static [&'static str] {
     }
 }
 
-/// The rows asked for. Without detectors: as recorded and every law with its defaults, or the laws that the swept key
-/// changes. With settings each law comes twice, without and with them: one change at a time (row T15).
-pub fn plan(detectors: &[String], set: &[Setting], sweep: Option<&Sweep>) -> Vec<Row> {
-    let named: Vec<&str> = match (detectors.is_empty(), sweep) {
-        (false, _) => detectors.iter().map(String::as_str).collect(),
-        (true, Some(sweep)) => laws_of(&sweep.key).to_vec(),
-        (true, None) => catalog::NAMES.to_vec(),
+/// The rows asked for. Without detectors and sweeps: as recorded and every law with its defaults. With settings each law
+/// comes twice, without and with them: one change at a time (row T15). One sweep: the laws that its key changes, or those
+/// that are named. Several: each its own laws, and the laws that none of them changes as they are.
+pub fn plan(detectors: &[String], set: &[Setting], sweeps: &[Sweep]) -> Vec<Row> {
+    let names: Vec<&str> = match detectors.is_empty() {
+        false => detectors.iter().map(String::as_str).collect(),
+        true => catalog::NAMES.to_vec(),
+    };
+    if sweeps.is_empty() {
+        return plain(&names, set, detectors.is_empty());
+    }
+    let changes = |sweep: &Sweep, law: &str| {
+        let all = sweeps.len() == 1 && !detectors.is_empty();
+        all || laws_of(&sweep.key).contains(&law)
     };
     let mut rows = Vec::new();
-    if detectors.is_empty() && sweep.is_none() {
+    for sweep in sweeps {
+        for law in names.iter().filter(|law| changes(sweep, law)) {
+            rows.extend(sweep.values.iter().map(|v| row(law, set, Some((&sweep.key, v)))));
+        }
+    }
+    if sweeps.len() > 1 {
+        let left = names.iter().filter(|law| !sweeps.iter().any(|s| changes(s, law)));
+        rows.extend(left.map(|law| row(law, set, None)));
+    }
+    rows
+}
+
+fn plain(names: &[&str], set: &[Setting], recorded: bool) -> Vec<Row> {
+    let mut rows = Vec::new();
+    if recorded {
         rows.push(Row { law: "recorded".to_owned(), settings: String::new(), params: None, value: None });
     }
-    for law in named {
-        let Some(sweep) = sweep else {
-            rows.push(row(law, &[], None));
-            rows.extend((!set.is_empty()).then(|| row(law, set, None)));
-            continue;
-        };
-        rows.extend(sweep.values.iter().map(|v| row(law, set, Some((&sweep.key, v)))));
+    for law in names {
+        rows.push(row(law, &[], None));
+        rows.extend((!set.is_empty()).then(|| row(law, set, None)));
     }
     rows
 }
@@ -205,17 +222,25 @@ mod tests {
     fn every_law_is_compared_unless_some_are_named() {
         let laws =
             |rows: &[Row]| rows.iter().map(|r| format!("{} {}", r.law, r.settings)).collect::<Vec<_>>();
-        let all = plan(&[], &[], None);
+        let all = plan(&[], &[], &[]);
         assert_eq!(all.len(), 1 + catalog::NAMES.len());
         assert_eq!((all[0].law.as_str(), all[0].params), ("recorded", None));
         let set = [parse_setting("phi.threshold=4").unwrap()];
-        let some = plan(&["phi".to_owned()], &set, None);
+        let some = plan(&["phi".to_owned()], &set, &[]);
         assert_eq!(laws(&some), ["phi ", "phi phi.threshold=4"]);
         assert_eq!(some[1].params.unwrap().phi.threshold, 4.0);
         let sweep = parse_sweep("phi.pause=0ms..10ms:2").unwrap();
-        let swept = plan(&[], &set, Some(&sweep));
+        let swept = plan(&[], &set, &[sweep]);
         assert_eq!(laws(&swept), ["phi phi.threshold=4 phi.pause=0s", "phi phi.threshold=4 phi.pause=10ms"]);
         assert_eq!(swept[1].value, Some(10.0));
-        assert_eq!(plan(&[], &[], Some(&parse_sweep("tau_min=2ms..4ms:2").unwrap()))[0].law, "promise");
+        let tau = parse_sweep("tau_min=2ms..4ms:2").unwrap();
+        assert_eq!(plan(&[], &[], std::slice::from_ref(&tau))[0].law, "promise");
+        let several = plan(&[], &[], &[tau.clone(), parse_sweep("timeout=20ms..40ms:2").unwrap()]);
+        let laws: Vec<_> = several.iter().map(|r| r.law.as_str()).collect();
+        assert_eq!(
+            laws,
+            ["promise", "promise", "timeout", "timeout", "huddm-tick", "huddm-miss", "phi", "chen", "p95"]
+        );
+        assert_eq!(plan(&["phi".to_owned()], &[], &[tau]).len(), 2, "one key, the law that was named");
     }
 }

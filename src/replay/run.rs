@@ -36,7 +36,7 @@ pub fn run(args: &Args) -> Result<String, String> {
         return Ok(report.json());
     }
     let mut text = report.text();
-    if args.sweep.is_some() {
+    if !args.sweep.is_empty() {
         text.push('\n');
         text.push_str(&report.plot().text(72, 18));
     }
@@ -56,7 +56,7 @@ fn watch(args: &Args) -> Result<Result<Plot, String>, ReadError> {
             "--score-svg: no link of these traces fell silent, there is nothing to draw".to_owned()
         ));
     };
-    let rows = plan(&args.detector, &args.set, args.sweep.as_ref());
+    let rows = plan(&args.detector, &args.set, &args.sweep);
     let (mut watching, mut tracks) = (Watching::new(&rows, silence), Tracks::new());
     reader::walk(&files, &mut |step| tracks.step(&step, &mut |seen| watching.see(&seen)))?;
     tracks.finish(&mut |seen| watching.see(&seen));
@@ -81,7 +81,7 @@ pub fn replay(args: &Args) -> Result<Report, ReadError> {
     let mut rng = Rng::new(args.seed);
     let count = args.cuts as usize;
     let cuts = survey::cuts(&survey, count, &mut || rng.unit());
-    let rows = plan(&args.detector, &args.set, args.sweep.as_ref());
+    let rows = plan(&args.detector, &args.set, &args.sweep);
     let scores = score(&files, &survey, &rows, &cuts, count)?;
     Ok(Report {
         source: source(&files, &skipped, &damaged, &tracks),

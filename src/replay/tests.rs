@@ -155,7 +155,7 @@ fn scored(records: &[Record], rows: &[Row], cuts: usize) -> Vec<super::score::Sc
 }
 
 fn only(law: &str) -> Vec<Row> {
-    plan(&[law.to_owned()], &[], None)
+    plan(&[law.to_owned()], &[], &[])
 }
 
 /// A link with everything in it: calm, a mistake, its own stall, backpressure, an outage, and the end.
@@ -252,7 +252,7 @@ fn lives_end_at_real_failures_only() {
 #[test]
 fn the_recorded_law_makes_the_recorded_mistakes_again() {
     let records = eventful(Params::default()).records(1, "e");
-    let rows = plan(&[], &[], None);
+    let rows = plan(&[], &[], &[]);
     let scores = scored(&records, &rows, 200);
     let of = |law: &str| &scores[rows.iter().position(|r| r.law == law).unwrap()];
     assert_eq!((of("recorded").mistakes, of("promise").mistakes), (1, 1));
@@ -290,7 +290,7 @@ fn a_cut_is_detected_as_a_live_silence_is() {
 #[test]
 fn the_same_seed_gives_the_same_report() {
     let records = eventful(Params::default()).records(1, "e");
-    let rows = plan(&[], &[], None);
+    let rows = plan(&[], &[], &[]);
     assert_eq!(scored(&records, &rows, 100), scored(&records, &rows, 100));
 }
 
@@ -310,7 +310,7 @@ fn a_hole_is_no_silence() {
     let lives: Vec<Life> = survey.stretches.iter().flat_map(|s| s.lives.clone()).collect();
     assert_eq!(lives.len(), 2, "{lives:?}");
     assert!(lives[0].to <= hole_from && lives[1].from >= gap_end(&records), "{lives:?}");
-    for (row, score) in plan(&[], &[], None).iter().zip(scored(&records, &plan(&[], &[], None), 50)) {
+    for (row, score) in plan(&[], &[], &[]).iter().zip(scored(&records, &plan(&[], &[], &[]), 50)) {
         assert_eq!((score.mistakes, score.suspects), (0, 0), "{}", row.law);
     }
     assert_eq!(survey.recorded.repeatable, 0);
@@ -392,7 +392,7 @@ fn records_of_unknown_links_are_counted() {
 
 #[test]
 fn an_empty_trace_has_empty_rows() {
-    let rows = plan(&[], &[], None);
+    let rows = plan(&[], &[], &[]);
     let scores = scored(&[], &rows, 10);
     assert!(scores.iter().all(|s| s.mistakes == 0 && s.detections().is_empty() && s.undetected() == 0));
 }

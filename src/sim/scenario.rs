@@ -88,6 +88,13 @@ const IDLE: Scenario = Scenario {
     path: MORE,
     ..STEADY
 };
+const SATURATED: Scenario = Scenario {
+    name: "saturated",
+    about: "bursts, timers late by up to 16 ms",
+    path: PathSpec { jitter: 1.0, ..FEW },
+    late: (1.2, 16.0),
+    ..BURSTS
+};
 const THROTTLED: Scenario = Scenario {
     name: "throttled-sender",
     about: "the sender sleeps 5-80 ms of each 105-180 ms",
@@ -105,19 +112,13 @@ const PAUSES: Scenario = Scenario {
 pub const TABLE: usize = 10;
 
 /// All scenarios: the ten of section 1 first.
-pub const ALL: [Scenario; 23] = [
+pub const ALL: [Scenario; 24] = [
     STEADY,
     Scenario { name: "steady-loss", about: "the same, 0.1 % loss", path: MORE, ..STEADY },
     BURSTS,
     POISSON,
     IDLE,
-    Scenario {
-        name: "saturated",
-        about: "bursts, timers late by up to 16 ms",
-        path: PathSpec { jitter: 1.0, ..FEW },
-        late: (1.2, 16.0),
-        ..BURSTS
-    },
+    SATURATED,
     Scenario {
         name: "path-stalls",
         about: "cross-site, the path stands still for 300-350 ms each 20 s",
@@ -138,6 +139,7 @@ pub const ALL: [Scenario; 23] = [
     },
     THROTTLED,
     PAUSES,
+    Scenario { name: "saturated-tells", about: "saturated, and its beats tell so", tells: true, ..SATURATED },
     Scenario { name: "throttled-tells", about: "throttled, and its beats tell so", tells: true, ..THROTTLED },
     Scenario { name: "vm-pauses-tells", about: "pauses, and its beats tell so", tells: true, ..PAUSES },
     Scenario {

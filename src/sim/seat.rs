@@ -152,6 +152,10 @@ impl Seat {
         if echo.is_some() {
             self.judge.peer_view(now, frame.heard_age);
         }
+        // Whole ms, as a beat tells it; who asks nobody reads no beats.
+        if self.law.is_none() {
+            self.judge.set_noise(now, Duration::from_millis(frame.late.as_micros().div_ceil(1000) as u64));
+        }
         if let Some(promise) = frame.promise {
             self.judge.promised(now, promise);
         }

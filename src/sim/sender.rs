@@ -10,6 +10,7 @@ use super::scenario::Scenario;
 use super::traffic::Business;
 use crate::link::pace::{Pace, PaceParams};
 use crate::stamp::Stamp;
+use crate::worker::noise::Noise;
 
 /// Lateness of a loop that its beats tell of, as the worker's.
 pub(super) const STALL: Duration = Duration::from_millis(10);
@@ -36,6 +37,8 @@ pub struct Frame {
     pub answers: Option<Stamp>,
     /// The peer's own loop had stalled.
     pub stalled: bool,
+    /// How late its loop was lately, by its own word.
+    pub late: Duration,
     /// The latest of our beats that it read was sent then; None before the first.
     pub echo: Option<Stamp>,
     /// How long ago it last read anything of us.
@@ -70,6 +73,9 @@ pub struct Peer {
     /// The latest of ours: when read and when sent.
     heard: Option<(Stamp, Stamp)>,
     stalled_at: Option<Stamp>,
+    /// When that timer should go off.
+    beat_due: Stamp,
+    noise: Noise,
 }
 
 impl Peer {
@@ -93,6 +99,8 @@ impl Peer {
             asked: VecDeque::new(),
             heard: None,
             stalled_at: None,
+            beat_due: start,
+            noise: Noise::default(),
         }
     }
 
@@ -122,6 +130,7 @@ impl Peer {
         if now.since(self.beat_at) >= STALL {
             self.stalled_at = Some(now);
         }
+        self.noise = self.noise.with(now.since(self.beat_due), now);
         let data = self.quiet.delay(self.business.next()) <= now;
         let answers = if data { None } else { self.answer_due(now) };
         if data {
@@ -132,13 +141,14 @@ impl Peer {
         }
         let promise = self.promise(now, data);
         self.written = now;
-        let due = self.pace.as_ref().map_or(now + self.every, Pace::beat_due);
-        self.beat_at = due + lateness(&mut self.rng, self.late);
+        self.beat_due = self.pace.as_ref().map_or(now + self.every, Pace::beat_due);
+        self.beat_at = self.beat_due + lateness(&mut self.rng, self.late);
         Frame {
             promise,
             data,
             answers,
             stalled: self.tells && self.stalled_at.is_some_and(|at| now.since(at) < TOLD_FOR),
+            late: if self.tells { self.noise.told(now) } else { Duration::ZERO },
             echo: self.heard.map(|h| h.1),
             heard_age: self.heard.map_or(Duration::ZERO, |h| now.since(h.0)),
         }

@@ -1,6 +1,6 @@
 //! One thread of the data path: a current-thread runtime, its buffers, its one timer and its counters.
 
-mod noise;
+pub mod noise;
 pub mod pipes;
 pub mod pool;
 pub mod wheel;

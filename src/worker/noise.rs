@@ -16,7 +16,7 @@ const APART: Duration = Duration::from_secs(1);
 
 /// The two longest latenesses of a loop, fading.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Noise {
+pub struct Noise {
     first: Late,
     second: Late,
 }
@@ -35,12 +35,12 @@ impl Late {
 
 impl Noise {
     /// What may be expected again: the second longest in full, the longest up to [`ONCE`].
-    pub(super) fn told(self, now: Stamp) -> Duration {
+    pub fn told(self, now: Stamp) -> Duration {
         self.second.faded(now).max(self.first.faded(now).min(ONCE))
     }
 
     /// The loop woke up late by `length`.
-    pub(super) fn with(self, length: Duration, now: Stamp) -> Noise {
+    pub fn with(self, length: Duration, now: Stamp) -> Noise {
         let late = Late { length, at: now };
         let Noise { first, second } = self;
         if !RANGE.contains(&length) || length <= second.faded(now) {

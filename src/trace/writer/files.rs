@@ -182,10 +182,11 @@ impl<D: Disk> Files<D> {
         self.create(now, wall)
     }
 
-    /// Leaves room for one file: for the open one, or for the one that will be.
+    /// Leaves room for one file: for the open one, or for the one that will be. Files that sort behind the open one are
+    /// those of a recorder that is about to take over.
     fn prune(&mut self) -> io::Result<()> {
         let mine = self.open.is_some().then(|| self.id.name(self.sequence.saturating_sub(1)));
-        let ours = |n: &String| self.id.is_ours(n) && Some(n) != mine.as_ref();
+        let ours = |n: &String| self.id.is_ours(n) && mine.as_ref().is_none_or(|m| n < m);
         let mut ours: Vec<_> = self.disk.names()?.into_iter().filter(ours).collect();
         ours.sort();
         let surplus = (ours.len() + 1).saturating_sub(self.keep);
