@@ -55,9 +55,8 @@ fn trace_folder(config: &Config) -> Result<(), Lack> {
     crate::trace::check_dir(dir).map_err(|e| (("trace", "path"), e.without_key()))
 }
 
-/// Also that of the hook's socket. It is often made by what starts the sidecar, so `check` only warns of it.
-fn folders(config: &Config) -> Result<(), Lack> {
-    trace_folder(config)?;
+/// That of the hook's socket is often made by what starts the sidecar, so `check` only warns of it.
+fn hook_folder(config: &Config) -> Result<(), Lack> {
     let Some(socket) = &config.maintenance.socket else { return Ok(()) };
     crate::admin::hook::check_place(socket).map(|_| ()).map_err(|e| (("maintenance", "socket"), e))
 }
@@ -70,7 +69,7 @@ fn check(file: &Path) -> ExitCode {
     for warning in &warnings {
         complain(&format!("warning: {warning}\n\n"));
     }
-    if let Err(((section, key), what)) = folders(&config) {
+    if let Err(((section, key), what)) = hook_folder(&config) {
         complain(&format!("warning: {section}.{key}: {what}; `run` would refuse it\n\n"));
     }
     let (inbound, outbound) = (config.inbound.len(), config.outbound.len());
@@ -78,10 +77,11 @@ fn check(file: &Path) -> ExitCode {
 }
 
 fn sidecar(file: &Path) -> ExitCode {
-    let (config, warnings) = match load(file, folders) {
-        Ok(loaded) => loaded,
-        Err(code) => return code,
-    };
+    let (config, warnings) =
+        match load(file, |config| trace_folder(config).and_then(|()| hook_folder(config))) {
+            Ok(loaded) => loaded,
+            Err(code) => return code,
+        };
     let log = logging::init(&config.log);
     for warning in &warnings {
         tracing::warn!(key = warning.key, "{warning}");

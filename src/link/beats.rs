@@ -87,7 +87,7 @@ impl Link {
 }
 
 /// Whole milliseconds, rounded up, saturating.
-fn millis8(d: Duration) -> u8 {
+pub(crate) fn millis8(d: Duration) -> u8 {
     u8::try_from(d.as_micros().div_ceil(1000)).unwrap_or(u8::MAX)
 }
 

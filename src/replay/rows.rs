@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use super::player::Player;
 use crate::detector::{Params, catalog};
+use crate::stamp::Stamp;
+use crate::trace::format::LinkInfo;
+use crate::trace::settings;
 
 /// Rows a sweep may ask for.
 const STEPS_MAX: u32 = 200;
@@ -22,6 +26,13 @@ pub struct Row {
 }
 
 impl Row {
+    /// Beside a link whose records begin at `at`.
+    pub fn player(&self, info: &LinkInfo, at: Stamp) -> Player {
+        let mut params = self.params.unwrap_or_else(|| settings::params(info).unwrap_or_default());
+        params.first_promise = info.first_promise;
+        Player::new(&params, at)
+    }
+
     /// Law and settings, for a legend.
     pub fn name(&self) -> String {
         format!("{} {}", self.law, self.settings).trim_end().to_owned()

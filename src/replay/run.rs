@@ -8,7 +8,7 @@ use super::report::{Report, Source};
 use super::rows::{Row, plan};
 use super::score::{Score, Scoring};
 use super::survey::{self, Cut, Survey, Surveyor};
-use super::tracks::Tracks;
+use super::tracks::{Seen, Tracks};
 use super::watch::{self, Watching};
 use crate::sim::plot::Plot;
 use crate::sim::rng::Rng;
@@ -22,10 +22,12 @@ const DAMAGE_SHOWN: usize = 10;
 /// # Errors
 /// A trace cannot be read, or a file cannot be written: which one, and why.
 pub fn run(args: &Args) -> Result<String, String> {
+    let traces = Traces::read(args).map_err(|e| e.to_string())?;
+    let rows = plan(&args.detector, &args.set, &args.sweep);
     if let Some(file) = &args.score_svg {
-        write(file, &watch(args).map_err(|e| e.to_string())??.svg())?;
+        write(file, &watch(&traces, &rows)?.svg())?;
     }
-    let report = replay(args).map_err(|e| e.to_string())?;
+    let report = replay(args, traces, rows).map_err(|e| e.to_string())?;
     if let Some(file) = &args.csv {
         write(file, &report.csv())?;
     }
@@ -47,48 +49,48 @@ fn write(file: &Path, text: &str) -> Result<(), String> {
     std::fs::write(file, text).map_err(|e| format!("cannot write {}: {e}", file.display()))
 }
 
-/// The figure of the longest silence.
-fn watch(args: &Args) -> Result<Result<Plot, String>, ReadError> {
-    let files = reader::open(&args.traces)?.files;
-    let (survey, ..) = survey(&files)?;
-    let Some(silence) = watch::longest(&survey) else {
-        return Ok(Err(
-            "--score-svg: no link of these traces fell silent, there is nothing to draw".to_owned()
-        ));
-    };
-    let rows = plan(&args.detector, &args.set, &args.sweep);
-    let (mut watching, mut tracks) = (Watching::new(&rows, silence), Tracks::new());
-    reader::walk(&files, &mut |step| tracks.step(&step, &mut |seen| watching.see(&seen)))?;
-    tracks.finish(&mut |seen| watching.see(&seen));
-    Ok(Ok(watching.plot()))
+/// What the first pass brings.
+struct Traces {
+    files: Vec<TraceFile>,
+    survey: Survey,
+    source: Source,
 }
 
-/// The first pass.
-fn survey(files: &[TraceFile]) -> Result<(Survey, Tracks, Vec<Damaged>), ReadError> {
-    let (mut surveyor, mut tracks) = (Surveyor::new(), Tracks::new());
-    let damaged = reader::walk(files, &mut |step| tracks.step(&step, &mut |seen| surveyor.see(&seen)))?;
-    tracks.finish(&mut |seen| surveyor.see(&seen));
-    Ok((surveyor.finish(), tracks, damaged))
+impl Traces {
+    fn read(args: &Args) -> Result<Traces, ReadError> {
+        let Opened { files, skipped } = reader::open(&args.traces)?;
+        let mut surveyor = Surveyor::new();
+        let (tracks, damaged) = pass(&files, &mut |seen| surveyor.see(&seen))?;
+        let source = source(&files, &skipped, &damaged, &tracks);
+        Ok(Traces { files, survey: surveyor.finish(), source })
+    }
+}
+
+/// Reads all files once, link by link.
+fn pass(files: &[TraceFile], sink: &mut dyn FnMut(Seen<'_>)) -> Result<(Tracks, Vec<Damaged>), ReadError> {
+    let mut tracks = Tracks::new();
+    let damaged = reader::walk(files, &mut |step| tracks.step(&step, sink))?;
+    tracks.finish(sink);
+    Ok((tracks, damaged))
+}
+
+/// The figure of the longest silence.
+fn watch(traces: &Traces, rows: &[Row]) -> Result<Plot, String> {
+    let silence = watch::longest(&traces.survey)
+        .ok_or("--score-svg: no link of these traces fell silent, there is nothing to draw")?;
+    let mut watching = Watching::new(rows, silence);
+    pass(&traces.files, &mut |seen| watching.see(&seen)).map_err(|e| e.to_string())?;
+    Ok(watching.plot())
 }
 
 /// The whole comparison.
-///
-/// # Errors
-/// A trace cannot be read.
-pub fn replay(args: &Args) -> Result<Report, ReadError> {
-    let Opened { files, skipped } = reader::open(&args.traces)?;
-    let (survey, tracks, damaged) = survey(&files)?;
+fn replay(args: &Args, traces: Traces, rows: Vec<Row>) -> Result<Report, ReadError> {
+    let Traces { files, survey, source } = traces;
     let mut rng = Rng::new(args.seed);
     let count = args.cuts as usize;
     let cuts = survey::cuts(&survey, count, &mut || rng.unit());
-    let rows = plan(&args.detector, &args.set, &args.sweep);
     let scores = score(&files, &survey, &rows, &cuts, count)?;
-    Ok(Report {
-        source: source(&files, &skipped, &damaged, &tracks),
-        survey,
-        rows: rows.into_iter().zip(scores).collect(),
-        cuts: count,
-    })
+    Ok(Report { source, survey, rows: rows.into_iter().zip(scores).collect(), cuts: count })
 }
 
 /// Rows are independent: each thread reads the files for its share of them.
@@ -125,9 +127,7 @@ fn score_share(
     count: usize,
 ) -> Result<Vec<Score>, ReadError> {
     let mut scoring = Scoring::new(rows, survey, cuts, count);
-    let mut tracks = Tracks::new();
-    reader::walk(files, &mut |step| tracks.step(&step, &mut |seen| scoring.see(&seen)))?;
-    tracks.finish(&mut |seen| scoring.see(&seen));
+    pass(files, &mut |seen| scoring.see(&seen))?;
     Ok(scoring.scores)
 }
 

@@ -10,7 +10,6 @@ use super::tracks::{Key, Seen};
 use crate::detector::{Input, Said};
 use crate::stamp::Stamp;
 use crate::trace::format::LinkInfo;
-use crate::trace::settings;
 use crate::verdict::State;
 
 /// A silence that no verdict ends within this is undetected.
@@ -98,12 +97,7 @@ impl<'a> Scoring<'a> {
     }
 
     fn start(&mut self, key: Key, info: &LinkInfo, at: Stamp) {
-        let recorded = settings::params(info).unwrap_or_default();
-        let seat = |row: &Row| {
-            let mut params = row.params.unwrap_or(recorded);
-            params.first_promise = info.first_promise;
-            Seat { player: Player::new(&params, at), wrong: None, last_mistake: None }
-        };
+        let seat = |row: &Row| Seat { player: row.player(info, at), wrong: None, last_mistake: None };
         let seats = self.rows.iter().map(seat).collect();
         self.open.insert(key, Open { stretch: self.started, cut: 0, seats });
         self.started += 1;

@@ -10,7 +10,6 @@ use crate::detector::Input;
 use crate::sim::plot::{Axis, Plot, Series};
 use crate::stamp::Stamp;
 use crate::trace::format::LinkInfo;
-use crate::trace::settings;
 
 /// What the figure shows before the last arrival, and after it.
 const BEFORE: Duration = Duration::from_millis(60);
@@ -85,12 +84,7 @@ impl<'a> Watching<'a> {
     }
 
     fn start(&mut self, key: Key, info: &LinkInfo, at: Stamp) {
-        let recorded = settings::params(info).unwrap_or_default();
-        let seat = |row: &Row| {
-            let mut params = row.params.unwrap_or(recorded);
-            params.first_promise = info.first_promise;
-            Seat { player: Player::new(&params, at), scores: Vec::new() }
-        };
+        let seat = |row: &Row| Seat { player: row.player(info, at), scores: Vec::new() };
         self.endpoint = format!("{} {}", info.upstream, info.endpoint);
         self.link = Some((key, self.rows.iter().map(seat).collect()));
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::detectors::Contestant;
 use super::sender::{Frame, Ours};
 use crate::detector::{Detector, Facts, Kind, LinkJudge, Output};
+use crate::link::beats::millis8;
 use crate::link::receive::RTT_MAX;
 use crate::stamp::Stamp;
 use crate::verdict::State;
@@ -154,7 +155,7 @@ impl Seat {
         }
         // Whole ms, as a beat tells it; who asks nobody reads no beats.
         if self.law.is_none() {
-            self.judge.set_noise(now, Duration::from_millis(frame.late.as_micros().div_ceil(1000) as u64));
+            self.judge.set_noise(now, Duration::from_millis(u64::from(millis8(frame.late))));
         }
         if let Some(promise) = frame.promise {
             self.judge.promised(now, promise);
