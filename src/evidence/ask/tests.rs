@@ -131,9 +131,19 @@ fn a_late_program_is_killed_with_all_it_started_and_reaped() {
     let pids: Vec<&str> = pids.split_whitespace().collect();
     assert_eq!(pids.len(), 2, "both ran");
     assert!(!std::path::Path::new(&format!("/proc/{}", pids[0])).exists(), "reaped");
-    // Its child is a zombie until whoever adopts it looks, or is gone already.
-    let left = std::fs::read_to_string(format!("/proc/{}/stat", pids[1])).unwrap_or_default();
-    assert!(left.is_empty() || left.contains(") Z ") || left.contains(") X "), "{left}");
+    // Its child is a zombie until whoever adopts it looks, or is gone already; a signal needs a moment to arrive.
+    let left = || std::fs::read_to_string(format!("/proc/{}/stat", pids[1])).unwrap_or_default();
+    let dead = |l: &str| l.is_empty() || l.contains(") Z ") || l.contains(") X ");
+    let rt = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    rt.block_on(async {
+        for _ in 0..1000 {
+            if dead(&left()) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    assert!(dead(&left()), "{}", left());
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
