@@ -34,7 +34,7 @@ impl Late {
 }
 
 impl Noise {
-    /// What may be expected again: the second longest in full, the longest up to [`ONCE`].
+    /// What may be expected again: the second longest in full, the longest up to 19 ms.
     pub fn told(self, now: Stamp) -> Duration {
         self.second.faded(now).max(self.first.faded(now).min(ONCE))
     }
