@@ -58,8 +58,9 @@ pub struct Args {
     /// The client's sidecar records there what `sidebeat replay` reads; a directory that exists.
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
-    /// `detector.shadows` of the client's sidecar.
-    #[arg(skip)]
+    /// Other detectors that hear the same frames in the client's sidecar and never act (timeout, p95, phi, chen, huddm,
+    /// promise): the report counts their mistakes too.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub shadows: Vec<String>,
     /// Set by the demo itself when it has moved into its namespaces.
     #[arg(long, hide = true)]

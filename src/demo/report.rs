@@ -252,6 +252,15 @@ impl Requests {
     }
 }
 
+/// What one detector said that no fault explains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Wrong {
+    /// FAILED transitions that no fault explains.
+    pub mistakes: usize,
+    /// Of these, after the first minute: what there is to learn is learned.
+    pub mistakes_after_minute: usize,
+}
+
 /// The whole run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -269,6 +278,8 @@ pub struct Report {
     pub peaks_ms: BTreeMap<String, Option<f64>>,
     /// These transitions, in words.
     pub mistake_events: Vec<String>,
+    /// The same of each detector of `--shadows`, by name.
+    pub shadows: BTreeMap<String, Wrong>,
     /// All faults, in order.
     pub faults: Vec<Fault>,
     /// The same by kind.
@@ -319,6 +330,13 @@ impl Report {
             self.noise.max,
             self.network
         );
+        for (name, wrong) in &self.shadows {
+            let Wrong { mistakes, mistakes_after_minute } = wrong;
+            let _ = writeln!(
+                out,
+                "{name} (shadow): {mistakes} mistakes, {mistakes_after_minute} of them after the first minute"
+            );
+        }
         for (name, peak) in &self.peaks_ms {
             let _ = writeln!(out, "{name}: learned lateness {:.1} ms", peak.unwrap_or_default());
         }
@@ -360,6 +378,7 @@ mod tests {
             suspects: 0,
             peaks_ms: BTreeMap::new(),
             mistake_events: Vec::new(),
+            shadows: [("phi".to_owned(), Wrong { mistakes: 3, mistakes_after_minute: 2 })].into(),
             percentiles: percentiles(&faults),
             faults,
             noise: Latency::default(),
@@ -401,6 +420,8 @@ mod tests {
         assert!(v["percentiles"]["cut"].is_null());
         assert!(r.met(), "a skipped fault is no failure");
         assert!(r.text().contains("skipped: no ip"));
+        assert_eq!(v["shadows"]["phi"]["mistakes_after_minute"], 2);
+        assert!(r.text().contains("phi (shadow): 3 mistakes, 2 of them after"));
     }
 
     #[test]

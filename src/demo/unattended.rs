@@ -1,14 +1,16 @@
 //! The unattended run: each fault of a list at a random moment, one after the other.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::args::Args;
 use super::conduct::Stage;
 use super::faults::{self, Kind};
 use super::noise::Noise;
-use super::report::{Fault, Report, Requests, percentiles};
+use super::report::{Fault, Report, Requests, Wrong, percentiles};
 use super::rng::Rng;
 use crate::clock;
+use crate::stamp::Stamp;
 use crate::verdict::State;
 
 /// What is done if no list is given.
@@ -55,14 +57,32 @@ pub async fn run(stage: &Stage, args: &Args, seed: u64, noise: &Noise, notes: Ve
     let rows = super::events::status(stage.scene.admin, super::config::UPSTREAM).await.unwrap_or_default();
     let peak = |at: String| rows.iter().find(|r| r.address == at).and_then(|r| r.peak_ms);
     let peaks = stage.scene.pods.iter().map(|p| (p.name.clone(), peak(p.endpoint.to_string()))).collect();
-    Report { peaks_ms: peaks, ..report(stage, done, seed, noise, notes) }
+    let shadows = shadows(stage, &args.shadows);
+    Report { peaks_ms: peaks, shadows, ..report(stage, done, seed, noise, notes) }
+}
+
+/// What each detector that only listened got wrong.
+fn shadows(stage: &Stage, names: &[String]) -> BTreeMap<String, Wrong> {
+    let mut said = stage.log.shadows();
+    said.retain(|e| e.at() >= stage.begin);
+    let of = |name: &String| {
+        let events: Vec<_> = said.iter().filter(|e| e.detector.as_ref() == Some(name)).cloned().collect();
+        (name.clone(), wrong(&faults::mistakes(&events, &stage.spans.borrow()), stage.begin))
+    };
+    names.iter().map(of).collect()
+}
+
+fn wrong(mistakes: &[&super::events::Event], begin: Stamp) -> Wrong {
+    let late = mistakes.iter().filter(|e| e.at().since(begin) > WARM_UP);
+    Wrong { mistakes: mistakes.len(), mistakes_after_minute: late.count() }
 }
 
 fn report(stage: &Stage, done: Vec<Fault>, seed: u64, noise: &Noise, notes: Vec<String>) -> Report {
     let names: Vec<String> = stage.scene.pods.iter().map(|p| p.name.clone()).collect();
     let seconds = clock::now().since(stage.begin).as_secs_f64();
     let events = stage.log.since(stage.begin);
-    let wrong = faults::mistakes(&events, &stage.spans.borrow());
+    let mistakes = faults::mistakes(&events, &stage.spans.borrow());
+    let Wrong { mistakes: all, mistakes_after_minute } = wrong(&mistakes, stage.begin);
     let words = |e: &&super::events::Event| {
         let at = e.at().since(stage.begin).as_secs_f64();
         let silence = e.silence_ms.unwrap_or_default();
@@ -71,11 +91,12 @@ fn report(stage: &Stage, done: Vec<Fault>, seed: u64, noise: &Noise, notes: Vec<
     Report {
         duration_s: seconds,
         requests: Requests::new(&stage.load.ledger(), seconds, &names),
-        mistakes: wrong.len(),
-        mistakes_after_minute: wrong.iter().filter(|e| e.at().since(stage.begin) > WARM_UP).count(),
+        mistakes: all,
+        mistakes_after_minute,
         suspects: events.iter().filter(|e| e.to == State::Suspect).count(),
         peaks_ms: Default::default(),
-        mistake_events: wrong.iter().take(20).map(words).collect(),
+        mistake_events: mistakes.iter().take(20).map(words).collect(),
+        shadows: Default::default(),
         percentiles: percentiles(&done),
         faults: done,
         noise: noise.lateness(),
