@@ -16,6 +16,8 @@ mod peer;
 mod inbound;
 #[path = "link_script/inbound_abuse.rs"]
 mod inbound_abuse;
+#[path = "link_script/liars.rs"]
+mod liars;
 #[path = "link_script/one_stream.rs"]
 mod one_stream;
 #[path = "link_script/outbound.rs"]

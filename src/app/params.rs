@@ -112,7 +112,15 @@ fn upstream(c: &Config, index: usize, o: &Outbound) -> Upstream {
     };
     let workers = c.node.workers;
     let endpoint = |(i, e): (usize, &crate::config::EndpointConf)| {
-        Arc::new(registry::Shared::new(i, e.address, e.link, e.weight, (index + i) % workers, workers))
+        Arc::new(registry::Shared::new(
+            i,
+            e.address,
+            e.link,
+            e.weight,
+            (index + i) % workers,
+            workers,
+            c.beat.duty,
+        ))
     };
     let params = UpstreamParams {
         name: o.name.clone(),
@@ -187,6 +195,7 @@ fn common(c: &Config, incarnation: u64, metrics: &Arc<Metrics>, ups: Arc<Upstrea
         hello_timeout: c.limits.hello_timeout,
         link_quota: Quota::new(c.limits.links),
         link_count: AtomicUsize::new(0),
+        duty: c.beat.duty,
         frozen_until: AtomicU64::new(0),
         draining: AtomicBool::new(false),
         metrics: metrics.clone(),
