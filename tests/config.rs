@@ -63,6 +63,15 @@ fn valid_samples_are_valid_without_unexpected_warnings() {
 
 /// `# expect: line:column key: what` lines name all errors of a sample; `file` stands for no place.
 #[test]
+fn the_samples_for_containers_are_valid() {
+    for (name, path, _) in samples("../docker", 2) {
+        let (_, warnings) =
+            config::load(&path, std::iter::empty()).unwrap_or_else(|e| panic!("{name}:\n{e}"));
+        assert!(warnings.is_empty(), "{name}: {warnings:?}");
+    }
+}
+
+#[test]
 fn invalid_samples_give_exactly_the_expected_errors() {
     for (name, _, text) in samples("invalid", 25) {
         let errors = config::parse(&text, &name, std::iter::empty()).expect_err(&name);
@@ -271,6 +280,39 @@ fn a_timeout_that_judges_must_outlast_idle_beats() {
     }
     assert!(warned("kind = \"timeout\"\n[detector.timeout]\nafter = \"4s\"").is_empty());
     assert!(warned("kind = \"phi\"").is_empty());
+}
+
+/// What a health check asks: the environment, else the file, else the default, whatever else is wrong with them.
+#[test]
+fn the_admin_address_is_found_where_run_would_find_it() {
+    let file = std::env::temp_dir().join(format!("sidebeat-listen-{}.toml", std::process::id()));
+    let found = |text: &str, env: Option<&str>| {
+        std::fs::write(&file, text).unwrap();
+        let env = env.map(|v| ("SIDEBEAT__ADMIN__LISTEN".to_owned(), v.to_owned()));
+        config::admin_listen(&file, env.into_iter()).to_string()
+    };
+    let written = "[admin]\nlisten = \"127.0.0.1:7431\"\n";
+    assert_eq!(found(written, None), "127.0.0.1:7431");
+    assert_eq!(found(written, Some("[::1]:7432")), "[::1]:7432");
+    assert_eq!(found(written, Some("nowhere")), "127.0.0.1:7431");
+    assert_eq!(
+        found(&format!("{written}[beat]\nidel = \"1s\"\n[trace]\npath = 7\n"), None),
+        "127.0.0.1:7431"
+    );
+    for text in
+        ["", "[admin]\nlisten = 7431\n", "[admin]\nlisten = \"host:1\"\n", "admin = 1\n", "\0\n[[[", INBOUND]
+    {
+        assert_eq!(found(text, None), "127.0.0.1:7421", "{text:?}");
+        assert_eq!(found(text, Some("127.0.0.1:7433")), "127.0.0.1:7433", "{text:?}");
+    }
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(config::admin_listen(&file, std::iter::empty()).to_string(), "127.0.0.1:7421");
+    assert_eq!(config::admin_listen(Path::new("/"), std::iter::empty()).to_string(), "127.0.0.1:7421");
+    let other = [
+        ("SIDEBEAT__NODE__ID".to_owned(), "x".to_owned()),
+        ("SIDEBEAT__NO__SUCH".to_owned(), "1".to_owned()),
+    ];
+    assert_eq!(config::admin_listen(&file, other.into_iter()).to_string(), "127.0.0.1:7421");
 }
 
 #[test]

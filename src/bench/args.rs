@@ -99,13 +99,14 @@ impl Traffic {
 }
 
 /// What the matrix consists of if nothing else is asked for.
-pub const DEFAULT: [Kind; 12] = [
+pub const DEFAULT: [Kind; 13] = [
     Kind::Kill,
     Kind::Hang,
     Kind::Deadlock,
     Kind::Spin,
     Kind::Pause,
     Kind::Notice,
+    Kind::KillSidecar,
     Kind::HangSidecar,
     Kind::HangObserver,
     Kind::Cut,

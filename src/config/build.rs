@@ -10,7 +10,8 @@ use super::raw::{Document, Table};
 const MAX_WORKERS: usize = 64;
 
 /// What stands for an address that is missing: an error was reported, the value is never used.
-const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+pub(super) const NOWHERE: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 pub(super) fn build(document: &Document, report: &mut Report<'_>) -> Config {
     Config {

@@ -96,7 +96,8 @@ impl Stage {
             Err(e) => return Fault::skipped(kind, name, expected, e.to_string()),
         };
         let events = self.log.since(span.at);
-        let mut out = Fault::new(kind, expected, &faults::seen(&events, &span));
+        let seen = faults::seen(&events, &span);
+        let mut out = Fault::new(kind, expected, &seen);
         out.transitions = faults::during(&events, &span).map(|e| Transition::new(e, span.at)).collect();
         out.target = target.map_or("client", |i| self.scene.pods[i].name.as_str()).to_owned();
         out.at_s = span.at.since(self.begin).as_secs_f64();
@@ -106,6 +107,7 @@ impl Stage {
         if let Some(w) = watched {
             out.watched(&w);
         }
+        out.met = Some(faults::met(kind, expected, &seen, out.failed_requests));
         self.spans.borrow_mut().push((expected, span));
         out
     }

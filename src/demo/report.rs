@@ -93,7 +93,7 @@ impl Fault {
             kind: kind.name(),
             target: String::new(),
             expected: expected.name(),
-            met: Some(met(kind, expected, seen)),
+            met: Some(met(kind, expected, seen, 0)),
             verdict,
             cause: seen.cause.clone(),
             first_cause: seen.first_cause.clone(),
