@@ -19,6 +19,7 @@ pub mod events;
 pub mod faults;
 pub mod http;
 pub mod keys;
+pub mod late;
 pub mod ledger;
 pub mod live;
 pub mod load;
