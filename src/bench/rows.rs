@@ -58,6 +58,8 @@ pub struct Row {
     pub healed_ms: Option<Quantiles>,
     /// Learned lateness of the endpoint at the faults, most of them; null where nothing is learned.
     pub peak_ms: Option<f64>,
+    /// Lateness of its loop that the endpoint's sidecar told at the faults, most of them; null for shadows.
+    pub noise_ms: Option<f64>,
     /// Requests that failed; null for shadows.
     pub failed_requests: Option<u64>,
     /// FAILED that nothing explains, between the end of the fault before and the end of this one.
@@ -149,6 +151,7 @@ fn main_row(traffic: &'static str, name: &str, mine: &[(usize, &Done)], mistakes
         served_elsewhere_ms: of(|f| f.served_elsewhere_ms),
         healed_ms: of(|f| f.healed_ms),
         peak_ms: faults().filter_map(|f| f.peak_ms).reduce(f64::max),
+        noise_ms: faults().filter_map(|f| f.noise_ms).reduce(f64::max),
         failed_requests: Some(faults().map(|f| f.failed_requests).sum()),
         undetected: faults().filter(|f| f.detected_ms.is_none()).count(),
         cause: most(faults().filter_map(|f| f.cause.clone())),
@@ -189,6 +192,7 @@ fn empty(traffic: &'static str, mine: &[(usize, &Done)], mistakes: usize) -> Row
         served_elsewhere_ms: None,
         healed_ms: None,
         peak_ms: None,
+        noise_ms: None,
         failed_requests: None,
         mistakes,
         undetected: 0,
@@ -210,22 +214,24 @@ fn most(words: impl Iterator<Item = String>) -> Option<String> {
 /// The rows as a table in Markdown.
 pub fn table(rows: &[Row]) -> String {
     let mut out = String::from(
-        "| fault | traffic | detector | n (met) | SUSPECT p50 / p99 | T_D p50 / p99 / max | peak | elsewhere p50 / p99 | healed p50 / p99 \
-         | failed requests | mistakes | no FAILED | cause |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "| fault | traffic | detector | n (met) | SUSPECT p50 / p99 | T_D p50 / p99 / max | peak | noise | elsewhere p50 / p99 | healed \
+         p50 / p99 | failed requests | mistakes | no FAILED | cause |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let two = |q: &Option<Quantiles>| q.map_or("-".into(), |q| format!("{:.1} / {:.1}", q.p50, q.p99));
     for r in rows {
         let t_d = r.t_d_ms.map_or("-".into(), |q| format!("{:.1} / {:.1} / {:.1}", q.p50, q.p99, q.max));
         let name = if r.main { format!("**{}**", r.detector) } else { r.detector.clone() };
         let failed = r.failed_requests.map_or("-".into(), |n| n.to_string());
-        let peak = r.peak_ms.map_or("-".into(), |ms| format!("{ms:.1}"));
+        let most = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{ms:.1}"));
         let n = r.met.map_or(r.n.to_string(), |met| format!("{} ({met})", r.n));
         let _ = writeln!(
             out,
-            "| {} | {} | {name} | {n} | {} | {t_d} | {peak} | {} | {} | {failed} | {} | {} | {} |",
+            "| {} | {} | {name} | {n} | {} | {t_d} | {} | {} | {} | {} | {failed} | {} | {} | {} |",
             r.fault,
             r.traffic,
             two(&r.suspect_ms),
+            most(r.peak_ms),
+            most(r.noise_ms),
             two(&r.served_elsewhere_ms),
             two(&r.healed_ms),
             r.mistakes,

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::child::Running;
-use super::events::{self, EndpointStatus, Log};
+use super::events::{self, Log};
 use super::faults::{self, Expected, Kind, Span};
 use super::load::{Answer, Load};
 use super::net::Side;
@@ -83,6 +83,8 @@ impl Stage {
             return Fault::skipped(kind, name, expected, "no network that can be cut".to_owned());
         }
         self.busy.borrow_mut().insert(target);
+        // Asked for when all is over it would be what the fault has taught.
+        let before = events::status(self.scene.admin, config::UPSTREAM).await.unwrap_or_default();
         let witness = match kind {
             Kind::Kill => end_of(self.scene.pods[target].endpoint).await,
             _ => None,
@@ -102,7 +104,9 @@ impl Stage {
         out.at_s = span.at.since(self.begin).as_secs_f64();
         out.kernel_ms = witness.and_then(|mut w| w.try_recv().ok()).map(|end| end.millis_since(span.at));
         out.held_ms = span.end.millis_since(span.at);
-        out.peak_ms = self.status_of(target).await.and_then(|s| s.peak_ms);
+        let hit = target.map(|i| self.scene.pods[i].endpoint.to_string());
+        let before = before.iter().find(|row| Some(&row.address) == hit.as_ref());
+        out.waited(faults::during(&events, &span), before);
         if let Some(w) = watched {
             out.watched(&w);
         }
@@ -239,12 +243,6 @@ impl Stage {
     fn all_active(&self, log: &Log, target: Option<usize>) -> bool {
         let mut pods = self.scene.pods.iter().enumerate().filter(|(i, _)| target.is_none_or(|t| t == *i));
         pods.all(|(_, pod)| log.state(&pod.endpoint.to_string()) == State::Active)
-    }
-
-    async fn status_of(&self, target: Option<usize>) -> Option<EndpointStatus> {
-        let address = self.scene.pods[target?].endpoint.to_string();
-        let rows = events::status(self.scene.admin, config::UPSTREAM).await.ok()?;
-        rows.into_iter().find(|r| r.address == address)
     }
 
     /// Waits until all endpoints are ACTIVE; gives the first pod from `next` on (in turn) that has a link. If none
