@@ -185,5 +185,12 @@ async fn perform(args: Args, interactive: bool, mut notes: Vec<String>) -> io::R
         true => println!("{}", serde_json::to_string(&report).map_err(io::Error::other)?),
         false => println!("{}", report.text()),
     }
-    Ok(report.met())
+    let reasons = report.reasons();
+    say_exit(&reasons);
+    Ok(reasons.is_empty())
+}
+
+/// One line to stderr for each reason of an exit code of 1.
+pub(crate) fn say_exit(reasons: &[String]) {
+    reasons.iter().for_each(|why| eprintln!("exit 1: {why}"));
 }

@@ -272,6 +272,9 @@ impl Requests {
     }
 }
 
+/// Mistakes after the first minute that a run without faults, of up to an hour, may have: the project's goal.
+pub const SOAK_MISTAKES: usize = 1;
+
 /// What one detector said that no fault explains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Wrong {
@@ -321,9 +324,16 @@ pub struct Report {
 }
 
 impl Report {
-    /// No fault missed its expectation.
-    pub fn met(&self) -> bool {
-        self.faults.iter().all(|f| f.met != Some(false))
+    /// Why the run is no success; empty if it is one. A run without faults is a soak: it has its own goal.
+    pub fn reasons(&self) -> Vec<String> {
+        if self.faults.is_empty() && self.mistakes_after_minute > SOAK_MISTAKES {
+            let n = self.mistakes_after_minute;
+            return vec![format!("{n} mistakes after the first minute, at most {SOAK_MISTAKES} allowed")];
+        }
+        let missed = self.faults.iter().filter(|f| f.met == Some(false));
+        missed
+            .map(|f| format!("{} of {}: expected {}, came to {}", f.kind, f.target, f.expected, f.verdict))
+            .collect()
     }
 
     /// For people.
@@ -438,7 +448,7 @@ mod tests {
         assert_eq!(v["percentiles"]["kill"]["n"], 2);
         assert_eq!(v["percentiles"]["kill"]["detected_ms"]["max"], 1.4);
         assert!(v["percentiles"]["cut"].is_null());
-        assert!(r.met(), "a skipped fault is no failure");
+        assert!(r.reasons().is_empty(), "a skipped fault is no failure: {:?}", r.reasons());
         assert!(r.text().contains("skipped: no ip"));
         assert_eq!(v["shadows"]["phi"]["mistakes_after_minute"], 2);
         assert!(r.text().contains("phi (shadow): 3 mistakes, 2 of them after"));
@@ -470,6 +480,23 @@ mod tests {
 
     #[test]
     fn one_missed_expectation_spoils_the_run() {
-        assert!(!report(vec![fault(Kind::Kill, 1.0), fault(Kind::Notice, 1.0)]).met());
+        let reasons = report(vec![fault(Kind::Kill, 1.0), fault(Kind::Notice, 1.0)]).reasons();
+        assert_eq!(reasons, ["notice of : expected not failed, came to failed"]);
+    }
+
+    /// Any number of mistakes was a success.
+    #[test]
+    fn a_soak_may_be_wrong_once() {
+        let soak = |mistakes_after_minute| Report { mistakes_after_minute, ..report(Vec::new()) };
+        for n in 0..=SOAK_MISTAKES {
+            assert!(soak(n).reasons().is_empty(), "{n}");
+        }
+        let reasons = soak(SOAK_MISTAKES + 1).reasons();
+        assert!(
+            reasons.len() == 1 && reasons[0].starts_with("2 mistakes after the first minute"),
+            "{reasons:?}"
+        );
+        let with_faults = Report { mistakes_after_minute: 5, ..report(vec![fault(Kind::Kill, 1.0)]) };
+        assert!(with_faults.reasons().is_empty(), "with faults the goal is what each must lead to");
     }
 }
