@@ -8,6 +8,7 @@ use serde::Serialize;
 use tokio::task::LocalSet;
 
 pub mod args;
+pub mod goal;
 pub mod heartbeat;
 pub mod rows;
 
@@ -25,6 +26,8 @@ struct Report {
     rows: Vec<Row>,
     /// Faults that could not be injected, and what else could not be had.
     notes: Vec<String>,
+    /// Why the exit code is 1; empty if it is 0.
+    reasons: Vec<String>,
     duration_s: f64,
     /// How late a 1 ms ticker beside the load was woken, ms: p50, p99, max of the worst traffic.
     noise_ms: [f64; 3],
@@ -71,6 +74,7 @@ async fn perform(args: &FaultArgs, notes: Vec<String>) -> io::Result<bool> {
     let mut report = Report {
         rows: Vec::new(),
         notes,
+        reasons: Vec::new(),
         duration_s: 0.0,
         noise_ms: [0.0; 3],
         beat_active: "20ms".into(),
@@ -82,12 +86,14 @@ async fn perform(args: &FaultArgs, notes: Vec<String>) -> io::Result<bool> {
         eprintln!("traffic {}: {} faults", traffic.name(), args.kinds().len() * args.repeat as usize);
         network = of_traffic(args, *traffic, seed, network, &mut report).await?;
     }
+    report.reasons = goal::reasons(&report.rows, args.limit);
     report.duration_s = clock::now().since(begin).as_secs_f64();
     match args.json {
         true => println!("{}", serde_json::to_string(&report).map_err(io::Error::other)?),
         false => println!("{}", text(&report)),
     }
-    Ok(report.rows.iter().all(|r| r.met.is_none_or(|met| met == r.n)))
+    demo::say_exit(&report.reasons);
+    Ok(report.reasons.is_empty())
 }
 
 /// All faults under one traffic; gives the network back for the next.
@@ -120,7 +126,7 @@ async fn of_traffic(
     let spans = stage.spans.borrow();
     let (skipped, conducted): (Vec<Fault>, Vec<Fault>) =
         run.faults.into_iter().partition(|f| f.skipped.is_some());
-    report.notes.extend(skipped.iter().map(Fault::line));
+    note_once(&mut report.notes, skipped.iter().map(Fault::line));
     let done: Vec<Done> = conducted
         .into_iter()
         .zip(spans.iter())
@@ -132,6 +138,15 @@ async fn of_traffic(
     let (events, shadows) = (stage.log.since(stage.begin), stage.log.shadows());
     report.rows.extend(rows::rows(traffic.name(), &done, &events, &shadows, judges));
     Ok(stage.scene.net.take())
+}
+
+/// A fault that cannot be had here is skipped each time: one note says so.
+fn note_once(notes: &mut Vec<String>, lines: impl Iterator<Item = String>) {
+    for line in lines {
+        if !notes.contains(&line) {
+            notes.push(line);
+        }
+    }
 }
 
 fn text(r: &Report) -> String {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::faults::Kind;
+use crate::config::{DetectorKind, Shadow};
 
 /// Arguments of `sidebeat demo`.
 #[derive(clap::Args, Clone, Debug)]
@@ -58,9 +59,9 @@ pub struct Args {
     /// The client's sidecar records there what `sidebeat replay` reads; a directory that exists.
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
-    /// Other detectors that hear the same frames in the client's sidecar and never act (timeout, p95, phi, chen, huddm,
-    /// promise): the report counts their mistakes too.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    /// Other detectors that hear the same frames in the client's sidecar and never act (promise, huddm, huddm-tick,
+    /// huddm-miss, phi, chen, timeout, p95, and timeout-27ms with any time): the report counts their mistakes too.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_shadow)]
     pub shadows: Vec<String>,
     /// Set by the demo itself when it has moved into its namespaces.
     #[arg(long, hide = true)]
@@ -141,6 +142,15 @@ fn parse_seconds(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number.parse().ok()?).ok()
 }
 
+/// One of `--shadows`: what `detector.shadows` takes.
+pub(crate) fn parse_shadow(text: &str) -> Result<String, String> {
+    let known = || DetectorKind::ALL.map(DetectorKind::name).join(", ");
+    match Shadow::from_name(text) {
+        Some(shadow) => Ok(shadow.name),
+        None => Err(format!("expected one of {}, huddm-tick, huddm-miss, timeout-27ms", known())),
+    }
+}
+
 /// `KEY=VALUE`.
 pub(crate) fn parse_setting(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE, such as promise.tau_min=4ms")?;
@@ -189,6 +199,8 @@ mod tests {
         let b = parse(&["--hold", "300ms", "--detector", "promise.tau_min=4ms", "--no-pid"]).unwrap();
         assert_eq!(b.hold, Duration::from_millis(300));
         assert_eq!(b.detector, [("promise.tau_min".to_owned(), "4ms".to_owned())]);
+        let c = parse(&["--shadows", "huddm,huddm-tick,timeout-27ms"]).unwrap();
+        assert_eq!(c.shadows, ["huddm", "huddm-tick", "timeout-27ms"]);
     }
 
     #[test]
@@ -217,6 +229,8 @@ mod tests {
             &["--detector", "kind"],
             &["--detector", "a b=1"],
             &["--rate", "100", "--gap", "5ms..6ms"],
+            &["--shadows", "huddm-tock"],
+            &["--shadows", "timeout-1ms"],
         ];
         assert!(!lines.is_empty());
         for line in lines {
