@@ -15,9 +15,10 @@ pub mod rows;
 pub use args::Args;
 
 use crate::clock;
+use crate::demo::faults::Kind;
 use crate::demo::report::Fault;
 use crate::demo::{self, Setting, net, unattended};
-use args::{FaultArgs, Traffic, What};
+use args::{FaultArgs, Group, Traffic, What};
 use rows::{Done, Row};
 
 /// The whole report.
@@ -82,9 +83,13 @@ async fn perform(args: &FaultArgs, notes: Vec<String>) -> io::Result<bool> {
         seed,
     };
     let mut network = None;
+    let groups = possible(args, &mut report.notes);
     for traffic in &args.traffic {
-        eprintln!("traffic {}: {} faults", traffic.name(), args.kinds().len() * args.repeat as usize);
-        network = of_traffic(args, *traffic, seed, network, &mut report).await?;
+        let kinds: usize = groups.iter().map(|g| g.kinds.len()).sum();
+        eprintln!("traffic {}: {} faults", traffic.name(), kinds * args.repeat as usize);
+        for group in &groups {
+            network = of_traffic(args, *traffic, group, seed, network, &mut report).await?;
+        }
     }
     report.reasons = goal::reasons(&report.rows, args.limit);
     report.duration_s = clock::now().since(begin).as_secs_f64();
@@ -96,15 +101,30 @@ async fn perform(args: &FaultArgs, notes: Vec<String>) -> io::Result<bool> {
     Ok(report.reasons.is_empty())
 }
 
-/// All faults under one traffic; gives the network back for the next.
+/// What can be had here of what is asked for. A path cannot be delayed everywhere: that is said once, and aloud.
+fn possible(args: &FaultArgs, notes: &mut Vec<String>) -> Vec<Group> {
+    let mut groups = args.groups();
+    let delays = groups.iter().any(|g| g.kinds.contains(&Kind::Delay));
+    if let Some(Err(why)) = (delays && args.inside).then(net::can_delay) {
+        let note = format!("{} skipped: {why}", Kind::Delay);
+        eprintln!("{note}");
+        notes.push(note);
+        groups.iter_mut().for_each(|g| g.kinds.retain(|k| *k != Kind::Delay));
+        groups.retain(|g| !g.kinds.is_empty());
+    }
+    groups
+}
+
+/// All faults of a group under one traffic; gives the network back for the next.
 async fn of_traffic(
     args: &FaultArgs,
     traffic: Traffic,
+    group: &Group,
     seed: u64,
     network: Option<net::Net>,
     report: &mut Report,
 ) -> io::Result<Option<net::Net>> {
-    let scene = args.scene(traffic).map_err(io::Error::other)?;
+    let scene = args.scene(traffic, group).map_err(io::Error::other)?;
     if let Some(beat) = scene.beat_active {
         report.beat_active = humantime::format_duration(beat).to_string();
     }

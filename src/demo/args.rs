@@ -13,7 +13,7 @@ pub struct Args {
     #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub for_: Option<Duration>,
     /// Faults to inject, in this order: kill, hang, kill-sidecar, hang-sidecar, hang-observer, cut, cut-in,
-    /// cut-out, pause, notice, saturate, restart, deadlock, spin; or none.
+    /// cut-out, cut-link, delay, pause, notice, saturate, restart, deadlock, spin; or none.
     #[arg(long, value_name = "LIST", value_parser = parse_faults)]
     pub faults: Option<Faults>,
     /// How often the list is run through.
@@ -38,6 +38,9 @@ pub struct Args {
     /// (a control group, where possible).
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub cpu_quota: Option<u32>,
+    /// Workers of the client's sidecar; each has a link of its own to each service's sidecar.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub workers: u8,
     /// Number of services, each behind its own sidecar.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     pub services: u8,
@@ -81,6 +84,7 @@ impl Default for Args {
             bursts: false,
             burn: 0,
             cpu_quota: None,
+            workers: 1,
             services: 3,
             json: false,
             seed: None,

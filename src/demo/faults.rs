@@ -27,6 +27,10 @@ pub enum Kind {
     CutIn,
     /// Black hole away from the observer.
     CutOut,
+    /// Black hole for one connection between the sidecars: the node lives on another link.
+    CutLink,
+    /// The path towards the observer takes 50 ms longer from one packet to the next.
+    Delay,
     /// 500 ms SIGSTOP pulse of the service.
     Pause,
     /// The same pulse, announced to the service's sidecar first.
@@ -68,7 +72,7 @@ impl Expected {
 
 impl Kind {
     /// All kinds in the contract's order.
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 16] = [
         Kind::Kill,
         Kind::Hang,
         Kind::KillSidecar,
@@ -77,6 +81,8 @@ impl Kind {
         Kind::Cut,
         Kind::CutIn,
         Kind::CutOut,
+        Kind::CutLink,
+        Kind::Delay,
         Kind::Pause,
         Kind::Notice,
         Kind::Saturate,
@@ -96,6 +102,8 @@ impl Kind {
             Kind::Cut => "cut",
             Kind::CutIn => "cut-in",
             Kind::CutOut => "cut-out",
+            Kind::CutLink => "cut-link",
+            Kind::Delay => "delay",
             Kind::Pause => "pause",
             Kind::Notice => "notice",
             Kind::Saturate => "saturate",
@@ -107,12 +115,13 @@ impl Kind {
 
     /// Needs a network that can be cut.
     pub const fn needs_net(self) -> bool {
-        matches!(self, Kind::Cut | Kind::CutIn | Kind::CutOut)
+        matches!(self, Kind::Cut | Kind::CutIn | Kind::CutOut | Kind::CutLink | Kind::Delay)
     }
 
     /// What must follow. `pid_seen`: the sidecar can see the service's process.
     pub const fn expected(self, pid_seen: bool) -> Expected {
         match self {
+            Kind::CutLink | Kind::Delay => Expected::NotFailed,
             Kind::Hang | Kind::Pause if !pid_seen => Expected::Suspect,
             Kind::Deadlock => Expected::Suspect,
             Kind::HangObserver | Kind::Notice | Kind::Saturate | Kind::Spin => Expected::NotFailed,
