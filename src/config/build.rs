@@ -123,7 +123,7 @@ fn detector(document: &Document) -> Detector {
         learn_max: promise.duration("learn_max"),
         half_life: promise.duration("half_life"),
         decay: if huddm.text("decay") == Some("tick") { Decay::Tick } else { Decay::Miss },
-        shadows: table.words("shadows").iter().filter_map(|w| DetectorKind::from_name(w)).collect(),
+        shadows: table.words("shadows").iter().filter_map(|w| Shadow::from_name(w)).collect(),
         phi: Phi {
             threshold: phi.real("threshold"),
             window: window(phi),
@@ -132,6 +132,11 @@ fn detector(document: &Document) -> Detector {
         },
         chen: Chen { alpha: chen.duration("alpha"), window: window(chen) },
         timeout_after: timeout.duration("after"),
+        steps: Steps {
+            interval: timeout.duration_or_off("interval"),
+            misses: u32::try_from(timeout.int("misses")).unwrap_or(u32::MAX),
+            buffer: timeout.duration_or_off("buffer"),
+        },
         p95: P95 { factor: p95.real("factor"), window: window(p95) },
     }
 }

@@ -29,6 +29,10 @@ pub enum Kind {
     CutIn,
     /// Black hole away from the observer.
     CutOut,
+    /// Black hole for one connection between the sidecars: the node lives on another link.
+    CutLink,
+    /// The path towards the observer takes 50 ms longer from one packet to the next.
+    Delay,
     /// 500 ms SIGSTOP pulse of the service.
     Pause,
     /// The same pulse, announced to the service's sidecar first.
@@ -78,7 +82,7 @@ impl Expected {
 
 impl Kind {
     /// All kinds in the contract's order.
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 16] = [
         Kind::Kill,
         Kind::Hang,
         Kind::KillSidecar,
@@ -87,6 +91,8 @@ impl Kind {
         Kind::Cut,
         Kind::CutIn,
         Kind::CutOut,
+        Kind::CutLink,
+        Kind::Delay,
         Kind::Pause,
         Kind::Notice,
         Kind::Saturate,
@@ -106,6 +112,8 @@ impl Kind {
             Kind::Cut => "cut",
             Kind::CutIn => "cut-in",
             Kind::CutOut => "cut-out",
+            Kind::CutLink => "cut-link",
+            Kind::Delay => "delay",
             Kind::Pause => "pause",
             Kind::Notice => "notice",
             Kind::Saturate => "saturate",
@@ -117,12 +125,13 @@ impl Kind {
 
     /// Needs a network that can be cut.
     pub const fn needs_net(self) -> bool {
-        matches!(self, Kind::Cut | Kind::CutIn | Kind::CutOut)
+        matches!(self, Kind::Cut | Kind::CutIn | Kind::CutOut | Kind::CutLink | Kind::Delay)
     }
 
     /// What must follow. `pid_seen`: the sidecar can see the service's process.
     pub const fn expected(self, pid_seen: bool) -> Expected {
         match self {
+            Kind::CutLink | Kind::Delay => Expected::NotFailed,
             Kind::Hang | Kind::Pause if !pid_seen => Expected::Suspect,
             Kind::Deadlock => Expected::Stalled,
             Kind::HangObserver | Kind::Notice | Kind::Saturate | Kind::Spin => Expected::NotFailed,

@@ -198,6 +198,8 @@ pub struct Report {
     pub rtt_ms: Option<f64>,
     /// Learned lateness.
     pub peak_ms: Option<f64>,
+    /// Lateness of its loop, as the peer tells.
+    pub noise_ms: Option<f64>,
     /// Last beat heard.
     pub last_seq: Option<u32>,
     /// FAILED by silence that were wrong.
@@ -243,6 +245,7 @@ impl Default for Report {
             promise_ms: None,
             rtt_ms: None,
             peak_ms: None,
+            noise_ms: None,
             last_seq: None,
             mistakes: 0,
             outages_healed: 0,

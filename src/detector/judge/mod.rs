@@ -438,6 +438,11 @@ impl LinkJudge {
         self.hearing.peak(now)
     }
 
+    /// Lateness of the peer's loop in force, as it told last: FAILED waits for it.
+    pub fn noise(&self) -> Duration {
+        self.noise
+    }
+
     /// Until then silence means nothing.
     pub fn deadline(&self) -> Stamp {
         self.hearing.deadline()
