@@ -235,7 +235,7 @@ fn commands_ask_the_sidecar_of_the_configuration() {
     let broken = Temp::new("broken.toml", format!("{}nonsense = 1\n", listens(&at)).as_bytes());
     let elsewhere = Temp::new("elsewhere.toml", listens(&nobody).as_bytes());
     // Argument, SIDEBEAT_ADMIN, SIDEBEAT__ADMIN__LISTEN, file: the first that is there is asked.
-    let cases: [(Option<&str>, Option<&str>, Option<&str>, &Temp); 6] = [
+    let cases = [
         (Some(&at), Some(&nobody), Some(&nobody), &elsewhere),
         (None, Some(&at), Some(&nobody), &elsewhere),
         (None, None, Some(&at), &elsewhere),

@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(judge(&[gone.clone(), back.clone()], 0), (true, 0), "a crash is what it looks like");
         assert_eq!(judge(&[event(102, Active, Suspect, "draining"), back.clone()], 0), (true, 0));
         assert_eq!(judge(&[], 0), (false, 0), "nobody noticed");
-        assert_eq!(judge(&[gone.clone()], 0), (false, 0), "never back");
+        assert_eq!(judge(std::slice::from_ref(&gone), 0), (false, 0), "never back");
         assert_eq!(judge(&[gone.clone(), back], 1), (false, 0), "a request was lost");
         let early = event(105, Failed, Active, "none");
         assert_eq!(judge(&[gone, early], 0), (false, 0), "the old process cannot have come back");
