@@ -176,6 +176,8 @@ label_set! {
         OtherLink = "other_link",
         /// Nearly everything fell silent at once: we may be the one cut off.
         SelfIsolated = "self_isolated",
+        /// An upstream of the service itself explains that it stands still.
+        Starved = "starved",
         /// `max_failed`, or the last endpoint of a set.
         Panic = "panic",
         /// A gate without a series of its own.
