@@ -162,6 +162,18 @@ label_set! {
 }
 
 label_set! {
+    /// Label `result` of `sidebeat_probes_total`.
+    ProbeResult {
+        /// The service answered as it should.
+        Ok = "ok",
+        /// It refused, or answered otherwise.
+        Failed = "failed",
+        /// No answer in time.
+        Timeout = "timeout",
+    }
+}
+
+label_set! {
     /// Label `gate` of `sidebeat_gate_holds_total` (detection.md section 3).
     Gate {
         /// The challenge has not been out for long enough.
