@@ -610,6 +610,7 @@ async fn full_scrape() -> String {
     up.detected(Duration::from_millis(31));
     up.connections.open().close(CloseReason::Fin);
     r.metrics.inbound("orders");
+    r.metrics.probes("orders");
     call(r.admin, "GET", "/metrics").await.body
 }
 

@@ -1,5 +1,6 @@
 //! A chain of three: A's sidecar watches B, whose service asks C for each answer. Whatever happens to C, B is never FAILED
-//! for A: it is `starved` (row H4). `SIDEBEAT_BIG=1` injects 51 faults, by default 3.
+//! for A: it is `starved` (row H4), also where it waits for C for longer than an excuse lasts by itself. `SIDEBEAT_BIG=1`
+//! injects 51 faults, by default 3.
 
 mod support;
 
@@ -17,6 +18,9 @@ use support::pair::Sidecar;
 use support::rng::Rng;
 use support::{Port, TempDir, eventually, sized};
 
+/// Longer than an upstream that nobody waits for excuses anything.
+const LONG: Duration = Duration::from_secs(13);
+const _: () = assert!(LONG.as_secs() > sidebeat::upstream::starved::FAILED_FOR.as_secs() + 1);
 /// Longer than `stall_patience`: without the excuse B would be FAILED.
 const HOLD: Duration = Duration::from_millis(1600);
 
@@ -44,7 +48,8 @@ fn service(dir: &TempDir, name: &str, at: SocketAddr, through: Option<SocketAddr
 }
 
 impl Chain {
-    fn start() -> Chain {
+    /// `cut_after`: of the streams from B to C.
+    fn start(cut_after: &str) -> Chain {
         let dir = TempDir::new();
         let ports: Vec<Port> = (0..6).map(|_| Port::pick()).collect();
         let at: Vec<SocketAddr> = ports.iter().map(Port::addr).collect();
@@ -55,7 +60,7 @@ impl Chain {
         let outbound = |name: &str, listen: SocketAddr, service: SocketAddr, link: SocketAddr| {
             format!(
                 "[[outbound]]\nname = \"{name}\"\nlisten = \"{listen}\"\nlink = \"required\"\n\
-                 endpoints = [{{ address = \"{service}\", link_port = {} }}]\n",
+                 cut_after = \"{cut_after}\"\nendpoints = [{{ address = \"{service}\", link_port = {} }}]\n",
                 link.port()
             )
         };
@@ -145,6 +150,14 @@ impl Load {
         Load { stop, answers, clients }
     }
 
+    /// Waits for more answers than there were.
+    fn flows(&self, before: u64) {
+        eventually(Duration::from_secs(20), "answers come through the whole chain", || {
+            let now = self.answers.load(Relaxed);
+            if now > before + 20 { Ok(()) } else { Err(format!("{now} answers, {before} before")) }
+        });
+    }
+
     fn finish(self) {
         self.stop.store(true, Relaxed);
         self.clients.into_iter().for_each(|c| c.join().expect("a client"));
@@ -173,21 +186,15 @@ fn ask_until_it_fails(
 
 #[test]
 fn a_fault_of_c_never_makes_b_failed_for_a() {
-    let mut chain = Chain::start();
+    let mut chain = Chain::start("1s");
     let load = Load::start(chain.entry, 4);
-    let flowing = |before: u64| {
-        eventually(Duration::from_secs(20), "answers come through the whole chain", || {
-            let now = load.answers.load(Relaxed);
-            if now > before + 20 { Ok(()) } else { Err(format!("{now} answers, {before} before")) }
-        });
-    };
-    flowing(0);
+    load.flows(0);
     let (faults, begin) = (sized(3, 51), clock::now());
     for n in 0..faults {
         let before = load.answers.load(Relaxed);
         chain.fault(n);
         chain.wait_active(&chain.b);
-        flowing(before);
+        load.flows(before);
         chain.wait_active(&chain.a);
     }
     let seen_by_a = chain.a.events();
@@ -204,4 +211,32 @@ fn a_fault_of_c_never_makes_b_failed_for_a() {
     assert!(starved > 0, "A never said why B was slow: {seen_by_a:#?}");
     load.finish();
     assert!(chain.service_b.ended().is_none());
+}
+
+/// C is stopped and FAILED, and B's question to it stays open: B does nothing at all for as long as that takes.
+#[test]
+fn b_that_waits_for_c_is_excused_for_as_long_as_it_waits() {
+    let chain = Chain::start("off");
+    let load = Load::start(chain.entry, 4);
+    load.flows(0);
+    let before = load.answers.load(Relaxed);
+    chain.service_c.signal(Signal::STOP);
+    wait(LONG);
+    let (at_a, at_b) = (chain.a.status(), chain.b.status());
+    chain.service_c.signal(Signal::CONT);
+    load.flows(before);
+    chain.wait_active(&chain.a);
+    let endpoint = |status: &str| {
+        let v: serde_json::Value = serde_json::from_str(status).expect("JSON");
+        v["upstreams"][0]["endpoints"][0].clone()
+    };
+    assert_eq!(endpoint(&at_b)["state"], "failed", "{at_b}");
+    let b = endpoint(&at_a);
+    assert_eq!((&b["state"], &b["cause"]), (&"suspect".into(), &"starved".into()), "{at_a}");
+    assert_eq!((&b["facets"]["degraded"], &b["facets"]["business"]), (&"yes".into(), &"no".into()), "{at_a}");
+    let events = chain.a.events();
+    assert!(!events.iter().any(|e| e.contains("\"to\":\"failed\"")), "A blames B: {events:#?}");
+    let held = chain.a.metric("sidebeat_gate_holds_total", &[("gate", "starved")]);
+    assert!(held >= Some(1.0), "the excuse is counted: {held:?}");
+    load.finish();
 }

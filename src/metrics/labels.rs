@@ -180,6 +180,18 @@ label_set! {
 }
 
 label_set! {
+    /// Label `result` of `sidebeat_probes_total`.
+    ProbeResult {
+        /// The service answered as it should.
+        Ok = "ok",
+        /// It refused, or answered otherwise.
+        Failed = "failed",
+        /// No answer in time.
+        Timeout = "timeout",
+    }
+}
+
+label_set! {
     /// Label `gate` of `sidebeat_gate_holds_total` (detection.md section 3).
     Gate {
         /// The challenge has not been out for long enough.
@@ -194,6 +206,8 @@ label_set! {
         OtherLink = "other_link",
         /// Nearly everything fell silent at once: we may be the one cut off.
         SelfIsolated = "self_isolated",
+        /// An upstream of the service itself explains that it stands still.
+        Starved = "starved",
         /// `max_failed`, or the last endpoint of a set.
         Panic = "panic",
         /// A gate without a series of its own.

@@ -461,7 +461,8 @@ impl Side for InboundSide {
             flags: BeatFlags {
                 draining: c.draining.load(Relaxed),
                 frozen: c.frozen_until.load(Relaxed) > now.as_nanos(),
-                starved: c.ups.starved(),
+                starved: c.ups.starved(now),
+                degraded: c.ups.degraded(now),
                 ..BeatFlags::default()
             },
             processing_us: s.processing_us(),

@@ -9,6 +9,7 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 
 use super::accept::Load;
+use super::meter::AskingMeter;
 use super::plain;
 use super::quota::Permit;
 use crate::clock;
@@ -16,6 +17,7 @@ use crate::link::Ended;
 use crate::link::handshake::connect_to;
 use crate::link::tune::tune_service;
 use crate::metrics::{CloseReason, Direction, Metrics, RejectReason};
+use crate::upstream::asking::Asking;
 use crate::upstream::dial::{self, Purpose};
 use crate::upstream::facts::{Mode, PlainResult};
 use crate::upstream::hub::{Hub, Key, News};
@@ -52,6 +54,7 @@ pub async fn serve(hub: Rc<Hub>, metrics: std::sync::Arc<Metrics>, conn: Accepte
     let mut tried = Vec::new();
     let reason = loop {
         let Some(key) = hub.pick(up, &tried) else {
+            hub.ups[up].turned_away(clock::now());
             let why = if tried.is_empty() { RejectReason::NoEndpoint } else { RejectReason::Unreachable };
             hub.metrics[up].connections.reject(why);
             abort(io);
@@ -68,14 +71,20 @@ pub async fn serve(hub: Rc<Hub>, metrics: std::sync::Arc<Metrics>, conn: Accepte
 }
 
 async fn attempt(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attempt {
+    let asking = Asking::new(hub.shared(key));
     match hub.mode(key) {
-        Mode::Framed => framed(hub, key, io, first).await,
-        // Boxed, so that a framed connection does not hold room for a plain one as long as it lives.
-        Mode::Plain => Box::pin(direct(hub, key, io, first)).await,
+        Mode::Framed => framed(hub, key, io, first, asking).await,
+        Mode::Plain => {
+            // Boxed, so that a framed connection does not hold room for a plain one as long as it lives.
+            let attempt = Box::pin(direct(hub, key, io, first)).await;
+            // Who spoke last is not looked at here: it waits as long as it is connected.
+            drop(asking);
+            attempt
+        }
     }
 }
 
-async fn framed(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attempt {
+async fn framed(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>, asking: Asking) -> Attempt {
     let params = &hub.ups[key.up].params;
     // Boxed: a dial needs kilobytes for a moment, the stream lives for hours.
     let link = if params.per_connection {
@@ -89,6 +98,8 @@ async fn framed(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attem
         Ok(s) => s,
         Err(io) => return Attempt::Unserved(io, first),
     };
+    asking.set(!first.is_empty());
+    stream.set_meter(Box::new(AskingMeter(asking)));
     let ended = stream.clone().run().await;
     hub.closed(key);
     if params.per_connection {

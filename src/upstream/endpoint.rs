@@ -338,7 +338,12 @@ impl Endpoint {
         self.link.last_heard()
     }
 
-    /// The five facets.
+    /// Whether the service is spared FAILED because an upstream of its own explains that it stands still.
+    pub fn excused(&self) -> bool {
+        self.service.excused()
+    }
+
+    /// The facets that links and vouches tell; [`super::work::Work::complete`] adds what beats say of its work.
     pub fn facets(&self, now: Stamp) -> Facets {
         let vouch = self.service.last_vouch();
         let known = self.link.links() > 0;

@@ -200,10 +200,10 @@ pub struct Facets {
     pub alive: Option<bool>,
     /// It takes work.
     pub ready: Option<bool>,
-    /// Its own upstream is FAILED.
+    /// An upstream of its own has no ACTIVE endpoint.
     pub degraded: Option<bool>,
     /// Backpressure is fresh.
     pub saturated: Option<bool>,
-    /// Business answers are right; unknown until HTTP mode judges them.
+    /// It answered lately; false: it is asked and stands still. Whether answers are right is unknown in TCP mode.
     pub business: Option<bool>,
 }

@@ -97,6 +97,7 @@ impl Owner {
         }
         {
             let mut ep = self.ep.borrow_mut();
+            let excused = ep.excused();
             match news {
                 News::Up(link, incarnation, node) => {
                     *self.node.borrow_mut() = Some(node);
@@ -120,6 +121,12 @@ impl Owner {
                 News::Goaway => ep.goaway(now),
                 News::OpenFailed(link, refused) => ep.open_failed(now, link, refused),
                 News::Plain(result) => ep.plain_result(now, result),
+            }
+            if ep.excused()
+                && !excused
+                && let Some(hub) = self.hub.upgrade()
+            {
+                hub.process.gate_hold(Gate::Starved);
             }
         }
         self.pump(now);
@@ -161,7 +168,7 @@ impl Owner {
 
     pub(super) fn publish(&self, now: Stamp) {
         let ep = self.ep.borrow();
-        self.shared.publish(&View::of(&ep, self.shared.weight, now), ep.mode());
+        self.shared.publish(now, &View::of(&ep, self.shared.weight, now), ep.mode());
         let watched = ep.mode() == Mode::Framed && ep.incarnation().is_some();
         self.shared.publish_silence(watched, ep.silent_since());
     }
