@@ -121,11 +121,6 @@ impl Link {
         self.out.borrow().pending() + self.splice.borrow().pending()
     }
 
-    /// Bytes held for slow applications.
-    pub fn buffered(&self) -> usize {
-        self.buffered.get()
-    }
-
     /// Sequence number of the last beat heard.
     pub fn last_seq(&self) -> u32 {
         self.beats.borrow().heard_seq

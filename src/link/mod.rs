@@ -2,9 +2,8 @@
 //!
 //! [`driver`] owns the socket and moves frames; [`stream`] is one application connection on it; [`handshake`] begins
 //! it. What differs between the two ends (who judges, who vouches, who opens) is behind [`Side`]. [`pace`],
-//! [`credit`], [`bulk`], [`outq`] and [`backoff`] are pure.
+//! [`credit`], [`bulk`] and [`outq`] are pure.
 
-pub mod backoff;
 pub mod beats;
 pub mod bulk;
 pub mod credit;

@@ -332,11 +332,6 @@ impl Acceptor {
         }
     }
 
-    /// Streams of all links of this worker.
-    pub fn streams(&self) -> usize {
-        self.of(None).iter().map(|l| l.stream_count()).sum()
-    }
-
     fn of(&self, index: Option<usize>) -> Vec<Rc<Link>> {
         let links = self.links.borrow();
         links

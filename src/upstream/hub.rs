@@ -521,19 +521,6 @@ impl Hub {
             LinkPolicy::Auto => self.shared(key).mode(),
         }
     }
-
-    /// Number of endpoints of an upstream that are not FAILED.
-    pub fn usable(&self, up: usize) -> usize {
-        self.ups[up].endpoints.iter().filter(|e| e.state() != State::Failed).count()
-    }
-
-    /// Begins the planned end on nothing: outbound links simply end with the process. Kept links are closed.
-    pub fn close_all(&self) {
-        let slots = self.slots.borrow();
-        for held in slots.values().flat_map(|s| s.all.values()) {
-            held.link.close(Lost::Goaway);
-        }
-    }
 }
 
 /// A hub that may be gone already.
