@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use super::accept::Load;
 use super::plain;
 use super::quota::Permit;
+use super::served::Served;
 use crate::clock;
 use crate::link::Ended;
 use crate::link::handshake::connect_to;
@@ -46,7 +47,7 @@ enum Attempt {
 /// Serves one connection.
 pub async fn serve(hub: Rc<Hub>, metrics: std::sync::Arc<Metrics>, conn: Accepted) {
     let Accepted { mut io, up, load, permit } = conn;
-    let counted = hub.metrics[up].connections.open();
+    let counted = Served::begin(&hub.w, &hub.metrics[up].connections);
     let _stream = metrics.stream_open(Direction::Out);
     let mut first = Vec::new();
     let mut tried = Vec::new();
@@ -146,8 +147,8 @@ async fn direct(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attem
     })
 }
 
-/// RST: the client must not wait, nor take this for an empty answer.
-fn abort(io: TcpStream) {
+/// Ends a connection that cannot be served by RST: the client must not wait, nor take this for an empty answer.
+pub fn abort(io: TcpStream) {
     let _ = SockRef::from(&io).set_linger(Some(Duration::ZERO));
     drop(io);
 }

@@ -70,7 +70,7 @@ pub enum LinkLost {
     TimedOut,
     /// After GOAWAY: planned.
     Goaway,
-    /// We cut it.
+    /// We ended it.
     Cut,
     /// The peer broke the protocol.
     Protocol,

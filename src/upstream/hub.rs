@@ -77,7 +77,7 @@ impl News {
             News::Lost(_, LinkLost::Fin) => ["link", "ended by FIN"],
             News::Lost(_, LinkLost::Rst) => ["link", "reset"],
             News::Lost(_, LinkLost::TimedOut) => ["link", "timed out"],
-            News::Lost(_, LinkLost::Cut) => ["link", "cut by us"],
+            News::Lost(_, LinkLost::Cut) => ["link", "ended by us"],
             News::Lost(_, LinkLost::Protocol) => ["link", "broke the protocol"],
             News::Vouch(_, vouch, ..) | News::StillVouched(_, _, vouch, ..) => ["vouch", vouch.name()],
             News::Maintenance(..) => ["maintenance", "announced"],
@@ -145,6 +145,8 @@ pub(super) struct Held {
 const WITNESSES: usize = 2;
 /// They are closed when nothing passed for this long and the endpoint is well (detection.md section 7).
 const IDLE_CLOSE: Duration = Duration::from_secs(60);
+/// So long such a link may take for its last words.
+const PARTING: Duration = Duration::from_secs(1);
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 impl Slot {
@@ -280,7 +282,7 @@ impl Hub {
                     // The one that holds the short promise stays until another link has carried something.
                     let over =
                         |l: &&Rc<Link>| now.since(l.used()) > IDLE_CLOSE && !shared.alone_on_duty(l.id);
-                    slot.idle().iter().filter(over).for_each(|l| l.close(Lost::Cut));
+                    slot.idle().iter().filter(over).for_each(|l| l.part(PARTING));
                 }
             }
             self.w.sleep_until(now + SWEEP_EVERY).await;
@@ -424,7 +426,7 @@ impl Hub {
         slot.main = Some(link.clone());
         let surplus = slot.surplus();
         drop(slots);
-        surplus.iter().for_each(|l| l.close(Lost::Cut));
+        surplus.iter().for_each(|l| l.close(Lost::Done));
     }
 
     pub(super) fn remove_link(&self, key: Key, id: u64) {

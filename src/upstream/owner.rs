@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-use super::balance::View;
+use super::balance::{Balance, View};
 use super::dial::{self, Purpose};
 use super::endpoint::{Endpoint, ISOLATION_CHECK};
 use super::facts::{DialResult, EndpointOutput, EndpointParams, Mode, PortState};
@@ -127,8 +127,10 @@ impl Owner {
 
     fn judged(&self, ep: &mut Endpoint, now: Stamp, link: u64, output: &Output) {
         let Some(hub) = self.hub.upgrade() else { return };
-        if let Output::Held(gate) = output {
-            hub.process.gate_hold(Gate::from_name(gate.name()));
+        if let Output::Held(gate) = output
+            && let Some(gate) = Gate::from_name(gate.name())
+        {
+            hub.process.gate_hold(gate);
         }
         let held = ep.is_held();
         if matches!(output, Output::Failed(_)) {
@@ -145,7 +147,11 @@ impl Owner {
         for _ in 0..32 {
             let output = self.ep.borrow_mut().poll(now);
             let Some(output) = output else { break };
+            let before = matches!(output, EndpointOutput::Transition(_)).then(|| self.views());
             self.publish(now);
+            if let Some(before) = before {
+                self.count_held(&before);
+            }
             self.act(now, output);
         }
         self.publish(now);
@@ -164,6 +170,23 @@ impl Owner {
         self.shared.publish(&View::of(&ep, self.shared.weight, now), ep.mode());
         let watched = ep.mode() == Mode::Framed && ep.incarnation().is_some();
         self.shared.publish_silence(watched, ep.silent_since());
+    }
+
+    /// All endpoints of the upstream, as last published.
+    fn views(&self) -> Vec<View> {
+        let hub = self.hub.upgrade();
+        let all = hub.iter().flat_map(|h| &h.ups[self.key.up].endpoints);
+        all.map(|e| e.view()).collect()
+    }
+
+    /// FAILED that the panic rule holds back, since this endpoint changed its state.
+    fn count_held(&self, before: &[View]) {
+        let Some(hub) = self.hub.upgrade().filter(|h| !h.retired.get()) else { return };
+        let upstream = &hub.ups[self.key.up];
+        let balance = Balance::new(upstream.enforce(), upstream.params.max_failed);
+        for _ in 0..balance.newly_held(before, &self.views()) {
+            hub.process.gate_hold(Gate::Panic);
+        }
     }
 
     fn act(self: &Rc<Self>, now: Stamp, output: EndpointOutput) {
@@ -244,6 +267,7 @@ impl Owner {
             Err(DialError::Refused) => DialResult::Refused,
             Err(DialError::NoWelcome) => DialResult::AcceptedNoWelcome,
             Err(DialError::Unanswered) => return,
+            Err(DialError::Connect(_)) => DialResult::Unanswered,
             Err(DialError::Io(e)) if e.kind() != io::ErrorKind::UnexpectedEof => DialResult::Unanswered,
             Err(e) => {
                 self.tell_refusal(&e);
