@@ -22,6 +22,8 @@ mod inbound_abuse;
 mod one_stream;
 #[path = "link_script/outbound.rs"]
 mod outbound;
+#[path = "link_script/plain.rs"]
+mod plain;
 #[path = "link_script/shadows.rs"]
 mod shadows;
 #[path = "link_script/verdicts.rs"]

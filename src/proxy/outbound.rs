@@ -1,7 +1,6 @@
 //! Connections of the local service to an upstream: pick an endpoint, open a stream, try another one if the first fails
 //! before any byte reached a service.
 
-use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use crate::link::handshake::connect_to;
 use crate::link::tune::tune_service;
 use crate::metrics::{CloseReason, Direction, Metrics, RejectReason};
 use crate::upstream::dial::{self, Purpose};
-use crate::upstream::facts::{Mode, PlainResult};
+use crate::upstream::facts::Mode;
 use crate::upstream::hub::{Hub, Key, News};
 
 /// What a link of one stream may take to hand over its last bytes.
@@ -125,25 +124,23 @@ async fn direct(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attem
     let wait = hub.ups[key.up].params.connect_timeout;
     let to = hub.shared(key).address;
     let got = hub.w.timeout(wait, connect_to(to)).await;
-    let service = match got {
-        Ok(Ok(s)) => s,
-        Ok(Err(e)) => {
-            let refused = e.kind() == io::ErrorKind::ConnectionRefused;
-            let news = if refused { PlainResult::Refused } else { PlainResult::Reset };
-            hub.tell(key, clock::now(), News::Plain(news));
-            return Attempt::Unserved(io, first);
-        }
-        Err(_) => {
-            hub.tell(key, clock::now(), News::Plain(PlainResult::Timeout));
+    let service = match got.unwrap_or_else(|late| Err(late.into())) {
+        Ok(s) => s,
+        Err(e) => {
+            hub.plain_failed(key, e.kind());
             return Attempt::Unserved(io, first);
         }
     };
     tune_service(&service, to);
-    hub.tell(key, clock::now(), News::Plain(PlainResult::Ok));
-    let (ended, _) = plain::relay(hub.w.pool.clone(), io, service, &first, |_| {}).await;
+    let conn = hub.plain(key, service);
+    let ended = plain::relay(hub.w.pool.clone(), io, &conn.io, &first, &*conn, conn.is_cut()).await;
+    if let plain::Ended::Service(why) = ended {
+        conn.broke(why);
+    }
     Attempt::Served(match ended {
         plain::Ended::Done => CloseReason::Fin,
-        plain::Ended::Client | plain::Ended::Service => CloseReason::Reset,
+        plain::Ended::Client | plain::Ended::Service(_) => CloseReason::Reset,
+        plain::Ended::Cut => CloseReason::Failed,
     })
 }
 

@@ -32,6 +32,11 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
 const HANG_AFTER: Duration = Duration::from_millis(80);
 /// Fresh dials of one endpoint at once.
 const DIALS_MAX: usize = 8;
+/// Where a sidecar is gone, so long the service's own port has for its answer.
+const PORT_TIMEOUT: Duration = Duration::from_millis(250);
+/// The same in plain mode, where nothing but this port tells anything: a SYN may be lost, and the second one comes after a
+/// second.
+const PLAIN_PORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Silence of a connect that makes the cause `blackhole`, while the dial itself goes on.
 const HOLE_AFTER: Duration = Duration::from_millis(80);
 
@@ -50,6 +55,8 @@ pub struct Owner {
     pub(super) pressed: Cell<bool>,
     pub(super) dials: RefCell<Vec<AbortHandle>>,
     pub(super) refusal: RefCell<Option<String>>,
+    /// A look at the service's port is under way.
+    pub(super) knocking: Cell<bool>,
     /// When something last spoke for or against it, and what: kind and word.
     pub(super) evidence: Cell<Option<(Stamp, [&'static str; 2])>>,
     /// Since when it is in its state.
@@ -80,6 +87,7 @@ impl Owner {
             pressed: Cell::new(false),
             dials: RefCell::default(),
             refusal: RefCell::default(),
+            knocking: Cell::new(false),
             evidence: Cell::new(None),
             changed: Cell::new(clock::now()),
             lines: Cell::new(Seldom::new(50, Duration::from_millis(100))),
@@ -202,7 +210,11 @@ impl Owner {
             EndpointOutput::Probe(link) => hub.order(now, self.key, Order::Probe(link)),
             EndpointOutput::CutLink(link) => hub.order(now, self.key, Order::Close(link)),
             EndpointOutput::NewWork(link, work) => hub.order(now, self.key, Order::NewWork(link, work)),
-            EndpointOutput::CutStreams => hub.order(now, self.key, Order::Cut { keep: 0 }),
+            EndpointOutput::CutStreams => {
+                let plain = self.ep.borrow().mode() == Mode::Plain;
+                let quiet = hub.ups[self.key.up].params.cut_after.filter(|_| plain).unwrap_or_default();
+                hub.order(now, self.key, Order::Cut { quiet });
+            }
             EndpointOutput::ModePlain | EndpointOutput::ModeFramed => {
                 tracing::info!(upstream = self.upstream(&hub), endpoint = %self.shared.address,
                     mode = self.ep.borrow().mode().name(), "mode");
@@ -302,9 +314,18 @@ impl Owner {
 
     fn probe_port(self: &Rc<Self>) {
         let Some(hub) = self.hub.upgrade() else { return };
+        let plain = self.ep.borrow().mode() == Mode::Plain;
+        // The long ones must not pile up.
+        if plain && self.knocking.replace(true) {
+            return;
+        }
+        let wait = if plain { PLAIN_PORT_TIMEOUT } else { PORT_TIMEOUT };
         let (me, w) = (self.clone(), hub.w.clone());
         tokio::task::spawn_local(async move {
-            let got = w.timeout(Duration::from_millis(250), TcpStream::connect(me.shared.address)).await;
+            let got = w.timeout(wait, TcpStream::connect(me.shared.address)).await;
+            if plain {
+                me.knocking.set(false);
+            }
             let state = match got {
                 Ok(Ok(_)) => PortState::Accepts,
                 Ok(Err(e)) if e.kind() == io::ErrorKind::ConnectionRefused => PortState::Refused,

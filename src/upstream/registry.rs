@@ -93,7 +93,7 @@ pub struct Upstreams {
     inbound_heard: AtomicU64,
 }
 
-/// The latest byte of such links is noted this exactly: they may be many, on all workers.
+/// The latest byte of many connections, on all workers, is noted this exactly.
 const NOTED_EACH: Duration = Duration::from_millis(1);
 
 impl Upstreams {
@@ -161,6 +161,8 @@ pub struct Shared {
     used_at: AtomicU64,
     /// Application connections on it.
     pub connections: AtomicUsize,
+    /// The latest byte that came on a connection without a link, ns.
+    answered: AtomicU64,
     /// The longest lateness that a link which has ended had learned, ns, and when it was asked, ns.
     peak: [AtomicU64; 2],
     report: Mutex<Report>,
@@ -286,6 +288,7 @@ impl Shared {
             mru: AtomicU64::new(0),
             used_at: AtomicU64::new(0),
             connections: AtomicUsize::new(0),
+            answered: AtomicU64::new(0),
             peak: [const { AtomicU64::new(0) }; 2],
             report: Mutex::default(),
         }
@@ -380,6 +383,18 @@ impl Shared {
     /// Latest arrival anywhere.
     pub fn heard_anywhere(&self) -> Stamp {
         self.heard_elsewhere(usize::MAX)
+    }
+
+    /// The service itself said something, on a connection without a link. No sign of its sidecar: that is [`Shared::heard`].
+    pub fn note_answer(&self, now: Stamp) {
+        if now.since(self.answered()) >= NOTED_EACH {
+            self.answered.store(now.as_nanos(), Relaxed);
+        }
+    }
+
+    /// When it last did, to any worker.
+    pub fn answered(&self) -> Stamp {
+        Stamp::from_nanos(self.answered.load(Relaxed))
     }
 
     /// Link `id` carries business now: it holds the short promise.

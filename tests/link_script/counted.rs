@@ -299,6 +299,28 @@ fn connections_that_ended_by_reason() {
     ends("open_failed");
 }
 
+/// Bytes of both directions, as an application counts them, whether or not there is a link.
+#[test]
+fn payload_is_counted_with_and_without_a_link() {
+    let service = Service::echo();
+    for mode in [Mode::Shared, Mode::Plain] {
+        let pair = Setup::mode(service.addr, mode).start();
+        let mut client = connect(pair.addr);
+        client.write_all(&[1; 5000]).unwrap();
+        client.read_exact(&mut [0; 5000]).unwrap();
+        for direction in ["in", "out"] {
+            eventually(HANG, &format!("5000 bytes {direction} in {mode:?}"), || {
+                match counted(&pair.near, "sidebeat_bytes_total", &[("direction", direction)]) {
+                    5000.0 => Ok(()),
+                    n => Err(n.to_string()),
+                }
+            });
+        }
+        drop(client);
+        pair.finish();
+    }
+}
+
 /// Garbage, another version, an address that is not allowed: each costs a line with address and reason, and a flood of them
 /// a few.
 #[test]
