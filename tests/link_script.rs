@@ -12,6 +12,8 @@ mod near;
 #[path = "link_script/peer.rs"]
 mod peer;
 
+#[path = "link_script/counted.rs"]
+mod counted;
 #[path = "link_script/inbound.rs"]
 mod inbound;
 #[path = "link_script/inbound_abuse.rs"]
@@ -22,6 +24,8 @@ mod liars;
 mod one_stream;
 #[path = "link_script/outbound.rs"]
 mod outbound;
+#[path = "link_script/plain.rs"]
+mod plain;
 #[path = "link_script/shadows.rs"]
 mod shadows;
 #[path = "link_script/verdicts.rs"]

@@ -7,4 +7,5 @@ pub mod meter;
 pub mod outbound;
 pub mod plain;
 pub mod quota;
+pub mod served;
 pub mod strangers;

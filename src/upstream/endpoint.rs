@@ -200,10 +200,13 @@ impl Endpoint {
         self.schedule(now);
     }
 
-    /// A plain connection to the service ended (passive detection in plain mode).
+    /// A connection straight to the service told this (passive detection in plain mode).
     pub fn plain_result(&mut self, now: Stamp, result: PlainResult) {
-        self.link.plain_result(now, result);
-        if result == PlainResult::Ok && self.link.mode() == Mode::Plain {
+        if self.link.plain_result(now, result) {
+            self.ports.start(now);
+        }
+        let proved = matches!(result, PlainResult::Accepted | PlainResult::Answered);
+        if proved && self.link.mode() == Mode::Plain {
             // The service's own port proves more than an old vouch of a sidecar that is gone.
             self.service = Nodes::new();
         }
@@ -513,9 +516,11 @@ impl Endpoint {
         }
     }
 
-    /// Its connections are dead for sure, not only asleep.
+    /// Its connections are dead for sure, not only asleep. In plain mode no refusal says so: the kernel of a dead process ends
+    /// each of its connections, and we see that ourselves; who lives and only takes no more may go on for `cut_after`.
     fn dead(&self) -> bool {
-        self.link.by_proof() || (self.service_state() == State::Failed && self.service.gone())
+        let proved = self.link.by_proof() && self.link.mode() == Mode::Framed;
+        proved || (self.service_state() == State::Failed && self.service.gone())
     }
 
     fn ports_if_plain(&mut self) {

@@ -119,7 +119,7 @@ pub struct Upstreams {
     inbound_heard: AtomicU64,
 }
 
-/// The latest byte of such links is noted this exactly: they may be many, on all workers.
+/// The latest byte of many connections, on all workers, is noted this exactly.
 const NOTED_EACH: Duration = Duration::from_millis(1);
 
 impl Upstreams {
@@ -196,6 +196,8 @@ pub struct Shared {
     pub questions: Questions,
     /// What beats say of the work of its service.
     pub work: WorkSeen,
+    /// The latest byte that came on a connection without a link, ns.
+    answered: AtomicU64,
     /// The longest lateness that a link which has ended had learned, ns, and when it was asked, ns.
     peak: [AtomicU64; 2],
     report: Mutex<Report>,
@@ -327,6 +329,7 @@ impl Shared {
             connections: AtomicUsize::new(0),
             questions: Questions::default(),
             work: WorkSeen::default(),
+            answered: AtomicU64::new(0),
             peak: [const { AtomicU64::new(0) }; 2],
             report: Mutex::default(),
         }
@@ -433,6 +436,18 @@ impl Shared {
     /// Latest arrival anywhere.
     pub fn heard_anywhere(&self) -> Stamp {
         self.heard_elsewhere(usize::MAX)
+    }
+
+    /// The service itself said something, on a connection without a link. No sign of its sidecar: that is [`Shared::heard`].
+    pub fn note_answer(&self, now: Stamp) {
+        if now.since(self.answered()) >= NOTED_EACH {
+            self.answered.store(now.as_nanos(), Relaxed);
+        }
+    }
+
+    /// When it last did, to any worker.
+    pub fn answered(&self) -> Stamp {
+        Stamp::from_nanos(self.answered.load(Relaxed))
     }
 
     /// Last report.

@@ -152,13 +152,16 @@ impl Side for OutboundSide {
             self.shared.keep_peak(now, peak, hub.ups[self.key.up].params.detector.half_life);
         }
         hub.remove_link(self.key, link.id);
+        if let Some(error) = how.error() {
+            hub.process.link_error(error);
+        }
         let how = match how {
             Lost::Fin => LinkLost::Fin,
             Lost::Rst => LinkLost::Rst,
             Lost::TimedOut => LinkLost::TimedOut,
             Lost::Goaway => LinkLost::Goaway,
-            Lost::Cut => LinkLost::Cut,
-            Lost::Protocol(_) => LinkLost::Protocol,
+            Lost::Done | Lost::Cut | Lost::Io => LinkLost::Cut,
+            Lost::Protocol(_) | Lost::Limit(_) => LinkLost::Protocol,
         };
         hub.tell(self.key, now, News::Lost(link.id, how));
     }
