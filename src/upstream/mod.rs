@@ -5,7 +5,8 @@
 //! chooses among the endpoints of an upstream.
 //!
 //! Shells: [`registry`] is what every worker reads; [`owner`] is the one writer of an endpoint's state; `telling` what it says of it; [`hub`] gives a
-//! worker its links; [`dial`] makes them; [`side`] is what an outbound link tells its owner, [`plain`] what connections without one do.
+//! worker its links; [`dial`] makes them; [`side`] is what an outbound link tells its owner, [`plain`] what connections without one do;
+//! `slot` holds the links of one endpoint.
 
 pub mod balance;
 pub mod dial;
@@ -23,5 +24,6 @@ pub mod redial;
 pub mod registry;
 pub mod service;
 pub mod side;
+mod slot;
 pub mod talk;
 mod telling;
