@@ -6,12 +6,13 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::{TcpSocket, TcpStream};
 
+use super::groups::Groups;
 use super::meter::ServiceMeter;
 use super::quota::{Permit, Quota};
 use super::served::Served;
@@ -107,41 +108,6 @@ pub struct Common {
     pub groups: Groups,
     /// What our own service depends on.
     pub ups: Arc<Upstreams>,
-}
-
-/// Links of the same peer process, over all workers: which of them were used last. They hold the short promise.
-#[derive(Default)]
-pub struct Groups(Mutex<HashMap<(String, u64), Group>>);
-
-struct Group {
-    duty: Arc<Duty>,
-    links: usize,
-}
-
-impl Groups {
-    fn join(&self, node: &str, incarnation: u64, duty: usize) -> Arc<Duty> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = || Group { duty: Arc::new(Duty::new(duty)), links: 0 };
-        let group = all.entry((node.to_owned(), incarnation)).or_insert_with(first);
-        group.links += 1;
-        group.duty.clone()
-    }
-
-    fn linked(&self, node: &str, incarnation: u64) -> bool {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.contains_key(&(node.to_owned(), incarnation))
-    }
-
-    fn leave(&self, node: &str, incarnation: u64) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (node.to_owned(), incarnation);
-        if let Some(group) = all.get_mut(&key) {
-            group.links -= 1;
-            if group.links == 0 {
-                all.remove(&key);
-            }
-        }
-    }
 }
 
 /// A peer that said hello and may have its link.

@@ -6,7 +6,7 @@
 //!
 //! Shells: [`registry`] is what every worker reads; [`owner`] is the one writer of an endpoint's state; `telling` what it says of it; [`hub`] gives a
 //! worker its links; [`dial`] makes them; [`side`] is what an outbound link tells its owner, [`work`] what its beats say of the service's
-//! work, [`plain`] what connections without one do; [`asking`] is what our own service waits for.
+//! work, [`plain`] what connections without one do; [`asking`] is what our own service waits for. `slot` holds the links of one endpoint.
 
 pub mod asking;
 pub mod balance;
@@ -25,6 +25,7 @@ pub mod redial;
 pub mod registry;
 pub mod service;
 pub mod side;
+mod slot;
 pub mod starved;
 pub mod talk;
 mod telling;
