@@ -12,10 +12,14 @@ mod near;
 #[path = "link_script/peer.rs"]
 mod peer;
 
+#[path = "link_script/causes.rs"]
+mod causes;
 #[path = "link_script/inbound.rs"]
 mod inbound;
 #[path = "link_script/inbound_abuse.rs"]
 mod inbound_abuse;
+#[path = "link_script/isolation.rs"]
+mod isolation;
 #[path = "link_script/one_stream.rs"]
 mod one_stream;
 #[path = "link_script/outbound.rs"]
