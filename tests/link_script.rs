@@ -24,6 +24,10 @@ mod isolation;
 mod one_stream;
 #[path = "link_script/outbound.rs"]
 mod outbound;
+#[path = "link_script/outbound_abuse.rs"]
+mod outbound_abuse;
+#[path = "link_script/outbound_floods.rs"]
+mod outbound_floods;
 #[path = "link_script/shadows.rs"]
 mod shadows;
 #[path = "link_script/verdicts.rs"]
