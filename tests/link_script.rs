@@ -12,18 +12,26 @@ mod near;
 #[path = "link_script/peer.rs"]
 mod peer;
 
+#[path = "link_script/causes.rs"]
+mod causes;
 #[path = "link_script/counted.rs"]
 mod counted;
 #[path = "link_script/inbound.rs"]
 mod inbound;
 #[path = "link_script/inbound_abuse.rs"]
 mod inbound_abuse;
+#[path = "link_script/isolation.rs"]
+mod isolation;
 #[path = "link_script/liars.rs"]
 mod liars;
 #[path = "link_script/one_stream.rs"]
 mod one_stream;
 #[path = "link_script/outbound.rs"]
 mod outbound;
+#[path = "link_script/outbound_abuse.rs"]
+mod outbound_abuse;
+#[path = "link_script/outbound_floods.rs"]
+mod outbound_floods;
 #[path = "link_script/plain.rs"]
 mod plain;
 #[path = "link_script/shadows.rs"]

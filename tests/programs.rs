@@ -5,87 +5,88 @@
 
 mod support;
 
+#[path = "programs/servers.rs"]
+mod servers;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use support::child::{Process, command, finish, root, run};
+use servers::{Running, mariadb, nginx, postgres, redis};
+use support::child::{command, finish, run};
 use support::pair::Setup;
-use support::{Port, TempDir, eventually, have};
+use support::{Port, TempDir, eventually, have, skip};
 
 /// Runs `client` against `service` through a pair whose link is up, and then with no sidecar on the far side.
 /// `SIDEBEAT_DIRECT=1` leaves the sidecars out: what fails then is not their fault.
 fn with_and_without_far(service: SocketAddr, client: impl Fn(SocketAddr)) {
-    if std::env::var_os("SIDEBEAT_DIRECT").is_some() {
-        return client(service);
+    through(|| Setup::new(service), service, client);
+}
+
+/// The same with one link for all connections, and with one for each.
+fn in_every_mode(service: SocketAddr, client: impl Fn(SocketAddr)) {
+    let shared = through(|| Setup::new(service), service, &client);
+    let own = through(|| Setup::new(service).per_connection(), service, &client);
+    println!("{shared} links for all connections, {own} where each has its own");
+    assert!(own >= 10.0 || direct(), "{own} links: connections shared them");
+}
+
+fn direct() -> bool {
+    std::env::var_os("SIDEBEAT_DIRECT").is_some()
+}
+
+/// Gives how many links it took.
+fn through(setup: impl Fn() -> Setup, service: SocketAddr, client: impl Fn(SocketAddr)) -> f64 {
+    if direct() {
+        client(service);
+        return 0.0;
     }
-    let pair = Setup::new(service).start();
+    let pair = setup().start();
     client(pair.addr);
     // Workers hand their counts over now and then.
     eventually(Duration::from_secs(5), "the link carried it", || {
         let data = pair.near.metric("sidebeat_frames_total", &[("direction", "out"), ("kind", "data")]);
         if data.is_some_and(|n| n > 0.0) { Ok(()) } else { Err(format!("data frames: {data:?}")) }
     });
+    let made = [("direction", "in"), ("result", "ok")];
+    let links = pair.far().metric("sidebeat_handshakes_total", &made).unwrap_or(0.0);
     pair.finish();
 
-    let alone = Setup::new(service).without_far().start();
+    let alone = setup().without_far().start();
     client(alone.addr);
     alone.finish();
+    links
 }
 
 fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
 }
 
+/// The one that Debian's packages of modules belong to.
+const PYTHON: &str = "/usr/bin/python3";
+
 fn python(name: &str) -> Command {
-    let mut command = command("python3", None);
+    let mut command = command(PYTHON, None);
     command.arg(script(name));
     command
 }
 
-/// A started service: its folder, its process, its port.
-struct Running {
-    process: Process,
-    port: Port,
-    dir: TempDir,
-}
-
-impl Running {
-    fn start(command: &mut Command, port: Port, dir: TempDir) -> Running {
-        let mut process = Process::start(command, &dir.join("service.log"));
-        process.wait_port(port.addr());
-        Running { process, port, dir }
+/// False, and a notice, unless Debian's Python has that module.
+fn have_module(name: &str) -> bool {
+    if !have(&[PYTHON]) {
+        return false;
     }
-
-    fn addr(&self) -> SocketAddr {
-        self.port.addr()
+    let mut import = command(PYTHON, None);
+    import.args(["-c", &format!("import {name}")]);
+    let there = finish(&mut import, Duration::from_secs(30)).status.success();
+    if !there {
+        skip(&format!("missing: Debian's python3-{name}"));
     }
+    there
 }
 
-const BIG_FILE: usize = 20 << 20;
-
-fn nginx() -> Running {
-    let (dir, port) = (TempDir::new(), Port::pick());
-    std::fs::write(dir.join("big"), support::rng::Rng::new(1).bytes(BIG_FILE)).unwrap();
-    let at = dir.path().display();
-    let paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .iter()
-        .map(|p| format!("{p}_temp_path {at}/{p};\n"))
-        .collect();
-    let conf = format!(
-        "daemon off;\nmaster_process off;\npid {at}/pid;\nerror_log stderr;\nevents {{ worker_connections 512; }}\n\
-         http {{ access_log off; {paths} keepalive_requests 1000000; client_max_body_size 64m;\n\
-         server {{ listen {}; root {at}; location = / {{ return 200 'hello'; }} \
-         location = /put {{ proxy_pass http://{}/sink; }} location = /sink {{ return 204; }} }} }}\n",
-        port.addr(),
-        port.addr()
-    );
-    std::fs::write(dir.join("nginx.conf"), conf).unwrap();
-    let mut start = command("nginx", None);
-    start.arg("-p").arg(dir.path()).arg("-c").arg(dir.join("nginx.conf")).args(["-e", "stderr"]);
-    Running::start(&mut start, port, dir)
-}
+const FAIL: [&str; 4] = ["-sS", "--fail", "--max-time", "30"];
 
 #[test]
 fn curl_and_wrk_against_nginx() {
@@ -93,41 +94,21 @@ fn curl_and_wrk_against_nginx() {
         return;
     }
     let nginx = nginx();
-    with_and_without_far(nginx.addr(), |addr| {
+    in_every_mode(nginx.addr(), |addr| {
         let got = nginx.dir.join("got");
         let url = format!("http://{addr}");
-        let fail = ["-sS", "--fail", "--max-time", "30"];
-        assert_eq!(run(command("curl", None).args(fail).arg(&url)), "hello");
-        run(command("curl", None).args(fail).arg("-o").arg(&got).arg(format!("{url}/big")));
+        assert_eq!(run(command("curl", None).args(FAIL).arg(&url)), "hello");
+        run(command("curl", None).args(FAIL).arg("-o").arg(&got).arg(format!("{url}/big")));
         assert!(
             std::fs::read(&got).unwrap() == std::fs::read(nginx.dir.join("big")).unwrap(),
             "download differs"
         );
         let upload = format!("@{}", got.display());
-        run(command("curl", None).args(fail).args(["--data-binary", &upload]).arg(format!("{url}/put")));
+        run(command("curl", None).args(FAIL).args(["--data-binary", &upload]).arg(format!("{url}/put")));
         let report = run(command("wrk", None).args(["-t1", "-c32", "-d2s"]).arg(&url));
         assert!(report.contains("Requests/sec"), "{report}");
         assert!(!report.contains("Socket errors") && !report.contains("Non-2xx"), "{report}");
     });
-}
-
-fn redis() -> Running {
-    let (dir, port) = (TempDir::new(), Port::pick());
-    let mut start = command("redis-server", None);
-    start.args([
-        "--bind",
-        "127.0.0.1",
-        "--protected-mode",
-        "no",
-        "--save",
-        "",
-        "--appendonly",
-        "no",
-        "--port",
-        &port.number.to_string(),
-    ]);
-    start.arg("--dir").arg(dir.path());
-    Running::start(&mut start, port, dir)
 }
 
 fn redis_benchmark(addr: SocketAddr, more: &[&str]) {
@@ -145,7 +126,7 @@ fn redis_benchmark_against_redis() {
         return;
     }
     let redis = redis();
-    with_and_without_far(redis.addr(), |addr| {
+    in_every_mode(redis.addr(), |addr| {
         redis_benchmark(addr, &["-n", "5000", "-c", "20"]);
         redis_benchmark(addr, &["-n", "30000", "-c", "20", "-P", "16"]);
         let mut cli = command("redis-cli", None);
@@ -154,51 +135,13 @@ fn redis_benchmark_against_redis() {
     });
 }
 
-/// A cluster of its own, run by an unprivileged user: PostgreSQL refuses root.
-fn postgres() -> Running {
-    let (dir, port) = (TempDir::new(), Port::pick());
-    let user = Some("postgres");
-    let data = dir.join("data");
-    std::fs::create_dir(&data).unwrap();
-    if root() {
-        run(command("chown", None).args(["-R", "postgres:postgres"]).arg(dir.path()));
-    }
-    let mut init = command("initdb", user);
-    run(init.arg("-D").arg(&data).args([
-        "-U",
-        "postgres",
-        "-A",
-        "trust",
-        "--no-sync",
-        "--locale=C",
-        "-E",
-        "UTF8",
-    ]));
-    // The far sidecar connects from 127.0.0.6, which "127.0.0.1/32 trust" does not cover, on purpose.
-    std::fs::write(data.join("pg_hba.conf"), "local all all trust\nhost all all 127.0.0.0/8 trust\n")
-        .unwrap();
-    let mut start = command("postgres", user);
-    start.arg("-D").arg(&data).arg("-k").arg(dir.path());
-    start.args([
-        "-h",
-        "127.0.0.1",
-        "-p",
-        &port.number.to_string(),
-        "-c",
-        "fsync=off",
-        "-c",
-        "shared_buffers=16MB",
-    ]);
-    Running::start(&mut start, port, dir)
-}
-
 #[test]
 fn psql_and_pgbench_against_postgresql() {
     if !have(&["initdb", "postgres", "psql", "pgbench"]) {
         return;
     }
     let postgres = postgres();
-    with_and_without_far(postgres.addr(), |addr| {
+    in_every_mode(postgres.addr(), |addr| {
         let (port, user) = (addr.port().to_string(), ["-h", "127.0.0.1", "-U", "postgres", "-p"]);
         // Starting up still refuses with a message of its own for a moment.
         let psql = |sql: &str| {
@@ -224,36 +167,6 @@ fn psql_and_pgbench_against_postgresql() {
             .args(["-c", "4", "-T", "2", "-n", "postgres"]));
         assert!(report.contains("number of failed transactions: 0 "), "{report}");
     });
-}
-
-/// The server speaks first.
-fn mariadb() -> Running {
-    let (dir, port) = (TempDir::new(), Port::pick());
-    let user = root().then_some("--user=root");
-    let data = format!("--datadir={}", dir.join("data").display());
-    let mut install = command("mariadb-install-db", None);
-    install
-        .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal", &data])
-        .args(user);
-    run(&mut install);
-    let mut start = command("mariadbd", None);
-    start.args([
-        "--no-defaults",
-        &data,
-        "--bind-address=127.0.0.1",
-        "--skip-grant-tables",
-        "--skip-name-resolve",
-    ]);
-    start
-        .args(user)
-        .arg(format!("--port={}", port.number))
-        .arg(format!("--socket={}", dir.join("s").display()));
-    start.args([
-        "--innodb-flush-log-at-trx-commit=0",
-        "--innodb-log-file-size=8M",
-        "--innodb-buffer-pool-size=16M",
-    ]);
-    Running::start(&mut start, port, dir)
 }
 
 #[test]
@@ -286,31 +199,49 @@ fn mariadb_client_against_mariadb_which_speaks_first() {
     });
 }
 
+/// aiosmtpd as it is; curl and Python's smtplib send.
 #[test]
 fn smtp_which_speaks_first() {
-    if !have(&["python3"]) {
+    if !have(&["curl"]) || !have_module("aiosmtpd") {
         return;
     }
     let port = Port::pick();
-    let mut start = python("smtp.py");
-    start.arg(port.number.to_string());
+    let mut start = command(PYTHON, None);
+    start.args(["-u", "-m", "aiosmtpd", "-n", "-l", &port.addr().to_string()]);
+    // It prints each mail that it took.
+    start.args(["-c", "aiosmtpd.handlers.Debugging", "stdout"]);
     let smtp = Running::start(&mut start, port, TempDir::new());
+    let mail = smtp.dir.join("mail");
+    let lines: String = (0..20_000).map(|n| format!("line {n}\r\n")).collect();
+    std::fs::write(&mail, format!("Subject: test\r\n\r\n{lines}")).unwrap();
+    let taken = || smtp.process.log().lines().filter(|l| l.trim_end() == "line 19999").count();
     with_and_without_far(smtp.addr(), |addr| {
-        assert_eq!(run(python("smtp.py").arg("send").arg(addr.port().to_string())).trim(), "sent");
+        let before = taken();
+        let mut curl = command("curl", None);
+        curl.args(FAIL).arg(format!("smtp://{addr}/test")).arg("--upload-file").arg(&mail);
+        run(curl.args(["--mail-from", "a@example.org", "--mail-rcpt", "b@example.org"]));
+        assert_eq!(run(python("smtp.py").arg(addr.port().to_string()).arg(&mail)).trim(), "sent");
+        eventually(Duration::from_secs(10), "both mails are there, to their last lines", || match taken() {
+            n if n == before + 2 => Ok(()),
+            n => Err(format!("{} of 2", n - before)),
+        });
     });
 }
 
+/// The server is Debian's python3-websockets; so is one client, the other one speaks RFC 6455 over a raw socket.
 #[test]
 fn websocket_echo() {
-    if !have(&["python3"]) {
+    if !have_module("websockets") {
         return;
     }
     let port = Port::pick();
-    let mut start = python("ws.py");
+    let mut start = python("ws_library.py");
     start.arg("serve").arg(port.number.to_string());
     let echo = Running::start(&mut start, port, TempDir::new());
     with_and_without_far(echo.addr(), |addr| {
-        assert_eq!(run(python("ws.py").arg("ask").arg(addr.port().to_string())).trim(), "echoed 303");
+        let port = addr.port().to_string();
+        assert_eq!(run(python("ws.py").arg(&port)).trim(), "echoed 303");
+        assert_eq!(run(python("ws_library.py").arg("ask").arg(&port)).trim(), "echoed 303");
     });
 }
 
@@ -341,21 +272,42 @@ fn iperf3_both_ways() {
 }
 
 /// The sidecar beside the service dies, the service lives: with `link = "auto"` clients go on in plain.
-#[test]
-fn a_killed_far_sidecar_does_not_take_its_service_along() {
-    if !have(&["redis-server", "redis-benchmark"]) {
-        return;
-    }
-    let redis = redis();
-    let mut pair = Setup::new(redis.addr()).start();
-    redis_benchmark(pair.addr, &["-n", "2000", "-c", "10"]);
+fn goes_on_without_its_sidecar(service: SocketAddr, client: impl Fn(SocketAddr)) {
+    let mut pair = Setup::new(service).start();
+    client(pair.addr);
     pair.far.as_mut().unwrap().kill();
     eventually(Duration::from_secs(10), "the near sidecar goes on in plain", || {
         let plain = pair.near.metric("sidebeat_upstream_link_mode", &[("mode", "plain")]);
         if plain == Some(1.0) { Ok(()) } else { Err(pair.near.status()) }
     });
-    redis_benchmark(pair.addr, &["-n", "2000", "-c", "10"]);
+    client(pair.addr);
     let failed = pair.near.metric("sidebeat_upstream_state", &[("state", "failed")]);
     assert_eq!(failed, Some(0.0), "the service lives: {}", pair.near.status());
-    drop(redis.process);
+    let status: serde_json::Value = serde_json::from_str(&pair.near.status()).unwrap();
+    assert_eq!(status["upstreams"][0]["endpoints"][0]["cause"], "sidecar_lost", "{status}");
+}
+
+#[test]
+fn a_killed_far_sidecar_does_not_take_redis_along() {
+    if !have(&["redis-server", "redis-benchmark"]) {
+        return;
+    }
+    let redis = redis();
+    goes_on_without_its_sidecar(redis.addr(), |addr| redis_benchmark(addr, &["-n", "2000", "-c", "10"]));
+}
+
+#[test]
+fn a_killed_far_sidecar_does_not_take_nginx_along() {
+    if !have(&["nginx", "curl"]) {
+        return;
+    }
+    let nginx = nginx();
+    goes_on_without_its_sidecar(nginx.addr(), |addr| {
+        for _ in 0..20 {
+            assert_eq!(run(command("curl", None).args(FAIL).arg(format!("http://{addr}"))), "hello");
+        }
+        let size = ["-o", "/dev/null", "-w", "%{size_download}"];
+        let got = run(command("curl", None).args(FAIL).args(size).arg(format!("http://{addr}/big")));
+        assert_eq!(got, servers::BIG_FILE.to_string());
+    });
 }

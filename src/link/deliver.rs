@@ -23,7 +23,7 @@ impl Stream {
     /// Bytes of a DATA frame. Written at once where nothing waits; the rest is kept under the window.
     pub(super) fn deliver(&self, bytes: &[u8], now: Stamp) {
         let mut flow = self.flow.borrow_mut();
-        if flow.fin_in || !flow.window.arrived(bytes.len()) {
+        if flow.speaks_out_of_turn() || !flow.window.arrived(bytes.len()) {
             drop(flow);
             return self.broke_rule();
         }
@@ -70,7 +70,7 @@ impl Stream {
         let mut flow = self.flow.borrow_mut();
         flow.pending_len += n;
         self.link.buffer(n);
-        if flow.fin_in || !flow.window.arrived(n) {
+        if flow.speaks_out_of_turn() || !flow.window.arrived(n) {
             drop(flow);
             return self.broke_rule();
         }
@@ -105,6 +105,10 @@ impl Stream {
     /// The peer will send no more.
     pub(super) fn fin(&self) {
         let mut flow = self.flow.borrow_mut();
+        if !flow.opened {
+            drop(flow);
+            return self.broke_rule();
+        }
         flow.fin_in = true;
         if flow.pending.is_empty() && self.io.borrow().is_some() {
             self.shut(&mut flow);
@@ -169,6 +173,14 @@ impl Stream {
             self.drained(flow, n, now, flow.pending.is_empty());
         }
         Ok(())
+    }
+}
+
+impl Flow {
+    /// Nothing may come behind FIN; nor before OPENED: the connection may still go to another endpoint, and must not
+    /// begin with bytes of this one.
+    fn speaks_out_of_turn(&self) -> bool {
+        self.fin_in || !self.opened
     }
 }
 

@@ -166,7 +166,10 @@ impl Link {
                 self.side.maintenance(now, pause);
             }
             Frame::Goaway { deadline_ms } => {
-                self.goaway.set(true);
+                // Said again it is no news: it would make a successor that was found since look as if it drained too.
+                if self.goaway.replace(true) {
+                    return Ok(());
+                }
                 self.side.goaway(self, now, Duration::from_millis(u64::from(deadline_ms)));
             }
             Frame::Hello(_) | Frame::Welcome(_) | Frame::Refuse { .. } => {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
+use sidebeat::stamp::Stamp;
 use sidebeat::verdict::{Cause, State};
 use sidebeat::wire::{Decoder, Event, Frame, Limits, RefuseCode, VERSION, Welcome, greeting};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -25,6 +26,10 @@ pub(crate) struct Manner {
     /// Before the greeting.
     pub(crate) delay: Duration,
     pub(crate) welcomes: bool,
+    /// Behind the hello, before the welcome.
+    pub(crate) early: Vec<u8>,
+    /// In one write with the welcome.
+    pub(crate) behind: Vec<u8>,
     pub(crate) refuses: Option<RefuseCode>,
     pub(crate) incarnation: u64,
     pub(crate) initial_credit: u32,
@@ -36,6 +41,8 @@ impl Default for Manner {
             greeting: greeting().to_vec(),
             delay: Duration::ZERO,
             welcomes: true,
+            early: Vec::new(),
+            behind: Vec::new(),
             refuses: None,
             incarnation: 77,
             initial_credit: 256 * 1024,
@@ -69,6 +76,11 @@ impl Far {
     }
 
     pub(crate) fn with(auto: Auto, manner: Manner) -> Far {
+        Far::at(Ipv4Addr::LOCALHOST, auto, manner)
+    }
+
+    /// On an address of its own: any of 127.0.0.0/8.
+    pub(crate) fn at(ip: Ipv4Addr, auto: Auto, manner: Manner) -> Far {
         let pilot = Pilot::new(auto);
         let inner = Arc::new(Inner {
             manner: Mutex::new(manner),
@@ -77,7 +89,7 @@ impl Far {
             dials: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
         });
-        let (addr, task) = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), inner.clone(), pilot.clone());
+        let (addr, task) = listen(SocketAddr::from((ip, 0)), inner.clone(), pilot.clone());
         Far { addr, pilot, inner, listener: Mutex::new(Some(task)), seen: Mutex::default() }
     }
 
@@ -203,7 +215,8 @@ async fn answer(mut io: TcpStream, inner: Arc<Inner>, pilot: Pilot) {
         accept_min_ms: 5,
         initial_credit: manner.initial_credit,
     });
-    if io.write_all(&encoded(&welcome)).await.is_err() {
+    let all = [&manner.early[..], &encoded(&welcome), &manner.behind].concat();
+    if io.write_all(&all).await.is_err() {
         return;
     }
     let peer = Peer::run(io, rest, pilot);
@@ -319,6 +332,9 @@ pub(crate) struct Change {
     pub(crate) to: State,
     pub(crate) cause: Cause,
     pub(crate) endpoint: String,
+    pub(crate) at: Stamp,
+    /// Since the last sign of life, ms.
+    pub(crate) silence_ms: Option<f64>,
 }
 
 impl Change {
@@ -330,6 +346,8 @@ impl Change {
             to: serde_json::from_value(word("to")).expect("state"),
             cause: serde_json::from_value(word("cause")).expect("cause"),
             endpoint: v["endpoint"].as_str().unwrap_or_default().to_owned(),
+            at: Stamp::from_nanos(v["mono_ns"].as_u64().expect("mono_ns")),
+            silence_ms: v["silence_ms"].as_f64(),
         }
     }
 }

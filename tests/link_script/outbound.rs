@@ -20,7 +20,7 @@ fn echoing() -> Auto {
 }
 
 /// A client whose kernel takes little that it does not read.
-fn narrow_client(addr: SocketAddr) -> TcpStream {
+pub(crate) fn narrow_client(addr: SocketAddr) -> TcpStream {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     socket.connect(&addr.into()).unwrap();
@@ -39,7 +39,7 @@ fn ask(addr: SocketAddr, body: &[u8]) -> (Vec<u8>, Option<std::io::ErrorKind>) {
 }
 
 /// Connects and writes until the first of `fars` is the one that was chosen.
-fn client_on(outbound: &Outbound, fars: &[&Far], body: &[u8]) -> (TcpStream, Peer, u32) {
+pub(crate) fn client_on(outbound: &Outbound, fars: &[&Far], body: &[u8]) -> (TcpStream, Peer, u32) {
     for _ in 0..50 {
         let mut client = connect(outbound.addr);
         client.write_all(body).unwrap();

@@ -1,4 +1,4 @@
-"""A WebSocket echo (RFC 6455) over raw sockets: `ws.py serve PORT` and `ws.py ask PORT`. Standard library only."""
+"""Asks a WebSocket echo (RFC 6455) over a raw socket: `ws.py PORT`. Standard library only."""
 
 import base64
 import hashlib
@@ -6,7 +6,6 @@ import os
 import socket
 import struct
 import sys
-import threading
 
 GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
@@ -68,34 +67,6 @@ def read_frame(stream):
     return first & 0x0F, payload
 
 
-def serve_one(sock):
-    stream = sock.makefile("rb")
-    # A look whether the port is open sends nothing.
-    if not stream.peek(1):
-        return
-    key = header(read_head(stream), "sec-websocket-key")
-    sock.sendall(
-        (
-            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            "Sec-WebSocket-Accept: %s\r\n\r\n" % accept_key(key)
-        ).encode()
-    )
-    # The server speaks first after the upgrade.
-    write_frame(sock, 1, b"hello", mask=False)
-    while True:
-        opcode, payload = read_frame(stream)
-        write_frame(sock, opcode, payload, mask=False)
-        if opcode == 8:
-            return sock.close()
-
-
-def serve(port):
-    listener = socket.create_server(("127.0.0.1", port), backlog=64)
-    while True:
-        sock, _ = listener.accept()
-        threading.Thread(target=serve_one, args=(sock,), daemon=True).start()
-
-
 def ask(port):
     sock = socket.create_connection(("127.0.0.1", port), timeout=20)
     stream = sock.makefile("rb")
@@ -123,4 +94,4 @@ def ask(port):
 
 
 if __name__ == "__main__":
-    {"serve": serve, "ask": ask}[sys.argv[1]](int(sys.argv[2]))
+    ask(int(sys.argv[1]))

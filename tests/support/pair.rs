@@ -55,6 +55,11 @@ impl Setup {
         Setup { link, link_mode, far: mode != Mode::Plain, ..Setup::new(service) }
     }
 
+    /// A link of its own for each connection.
+    pub(crate) fn per_connection(self) -> Setup {
+        Setup { link_mode: "per-connection", ..self }
+    }
+
     /// No sidecar beside the service.
     pub(crate) fn without_far(self) -> Setup {
         Setup { far: false, ..self }

@@ -54,6 +54,8 @@ pub struct Endpoint {
     cut_at: Stamp,
     /// While the peer drains: when its successor is looked for, behind the same address.
     successor_at: Stamp,
+    /// And not before: one that was found may drain too.
+    successor_from: Stamp,
     /// What was cut since FAILED: nothing, or for silence, or for proof.
     cut_done: Option<bool>,
     failed_before: bool,
@@ -81,6 +83,7 @@ impl Endpoint {
             stale: Vec::new(),
             cut_at: Stamp::NEVER,
             successor_at: Stamp::NEVER,
+            successor_from: Stamp::ZERO,
             cut_done: None,
             failed_before: false,
             healed_at: None,
@@ -145,7 +148,7 @@ impl Endpoint {
         if self.params.policy != LinkPolicy::Off && self.successor_at == Stamp::NEVER {
             // All observers hear it at the same instant: they must not all come at once.
             let share = (self.params.seed % 1024) as f64 / 1024.0;
-            self.successor_at = now + SUCCESSOR_WITHIN.mul_f64(share);
+            self.successor_at = (now + SUCCESSOR_WITHIN.mul_f64(share)).max(self.successor_from);
         }
         self.schedule(now);
     }
@@ -420,6 +423,7 @@ impl Endpoint {
         }
         if now >= self.successor_at {
             self.successor_at = if self.draining() { now + SUCCESSOR_EVERY } else { Stamp::NEVER };
+            self.successor_from = now + SUCCESSOR_WITHIN;
             if self.draining() && self.link.links() > 0 {
                 return Some(EndpointOutput::FreshDial);
             }
