@@ -104,11 +104,28 @@ impl Half {
     }
 }
 
+/// Both sockets. Unless all was said both ways they end with RST, also where the task is dropped on its way: nobody may
+/// take a truncated stream for a whole one.
+struct Ends {
+    client: TcpStream,
+    service: TcpStream,
+    whole: bool,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if !self.whole {
+            let _ = SockRef::from(&self.client).set_linger(Some(Duration::ZERO));
+            let _ = SockRef::from(&self.service).set_linger(Some(Duration::ZERO));
+        }
+    }
+}
+
 /// Relays until both directions ended. `first`: bytes already read from the client.
 pub async fn relay(
     pool: Rc<Pool>,
-    mut client: TcpStream,
-    mut service: TcpStream,
+    client: TcpStream,
+    service: TcpStream,
     first: &[u8],
     mut progress: impl FnMut(Passed),
 ) -> (Ended, Passed) {
@@ -120,9 +137,11 @@ pub async fn relay(
         up.block = Some(block);
         up.to = n;
     }
+    let mut ends = Ends { client, service, whole: false };
     let ended = std::future::poll_fn(|cx| {
-        let u = up.poll(cx, &pool, &mut client, &mut service);
-        let d = down.poll(cx, &pool, &mut service, &mut client);
+        let Ends { client, service, .. } = &mut ends;
+        let u = up.poll(cx, &pool, client, service);
+        let d = down.poll(cx, &pool, service, client);
         progress(Passed { up: up.passed, down: down.passed });
         match (u, d) {
             (Poll::Ready(Err(side)), _) => Poll::Ready(blame(&side, Ended::Client, Ended::Service)),
@@ -132,11 +151,8 @@ pub async fn relay(
         }
     })
     .await;
-    if ended != Ended::Done {
-        // RST is carried as RST: the other side must not take a truncated stream for a whole one.
-        let _ = SockRef::from(&client).set_linger(Some(Duration::ZERO));
-        let _ = SockRef::from(&service).set_linger(Some(Duration::ZERO));
-    }
+    // RST is carried as RST.
+    ends.whole = ended == Ended::Done;
     (ended, Passed { up: up.passed, down: down.passed })
 }
 
