@@ -12,6 +12,8 @@ mod near;
 #[path = "link_script/peer.rs"]
 mod peer;
 
+#[path = "link_script/enforce.rs"]
+mod enforce;
 #[path = "link_script/inbound.rs"]
 mod inbound;
 #[path = "link_script/inbound_abuse.rs"]

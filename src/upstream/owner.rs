@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-use super::balance::View;
+use super::balance::{Enforce, View};
 use super::dial::{self, Purpose};
 use super::endpoint::{Endpoint, ISOLATION_CHECK};
 use super::facts::{DialResult, EndpointOutput, EndpointParams, Mode, PortState};
@@ -179,6 +179,8 @@ impl Owner {
             EndpointOutput::Probe(link) => hub.order(now, self.key, Order::Probe(link)),
             EndpointOutput::CutLink(link) => hub.order(now, self.key, Order::Close(link)),
             EndpointOutput::NewWork(link, work) => hub.order(now, self.key, Order::NewWork(link, work)),
+            // What a verdict may not do it does not do to what is open either.
+            EndpointOutput::CutStreams if hub.ups[self.key.up].enforce() != Enforce::Failed => {}
             EndpointOutput::CutStreams => hub.order(now, self.key, Order::Cut { keep: 0 }),
             EndpointOutput::ModePlain | EndpointOutput::ModeFramed => {
                 tracing::info!(upstream = self.upstream(&hub), endpoint = %self.shared.address,
