@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+mod support;
+
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Output};
@@ -56,9 +58,9 @@ fn a_cut_is_a_black_hole_or_skipped_with_a_reason() {
     let cut = &r["faults"][0];
     match cut["skipped"].as_str() {
         Some(why) => {
-            eprintln!("SKIPPED: {why}; {}", r["notes"]);
             assert!(!why.is_empty() && cut["met"].is_null());
             assert_eq!(r["network"], "loopback");
+            support::skip(&format!("{why}; {}", r["notes"]));
         }
         None => {
             assert_eq!(r["network"], "namespaces");
@@ -80,7 +82,7 @@ fn usage_errors_exit_64() {
 fn a_cut_path_is_silent() {
     let way = match sidebeat::demo::net::possible() {
         Ok(way) => way,
-        Err(e) => return eprintln!("SKIPPED: {e}"),
+        Err(e) => return support::skip(&e),
     };
     if std::env::var_os("SIDEBEAT_TEST_INSIDE").is_none() {
         let out = Command::new("unshare")
