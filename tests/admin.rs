@@ -237,7 +237,7 @@ async fn status_has_the_fields_of_the_contract() {
     let r = rig().await;
     *r.control.status.lock().unwrap() = sample_status();
     let json: serde_json::Value = serde_json::from_str(&call(r.admin, "GET", "/status").await.body).unwrap();
-    for key in ["node", "incarnation", "uptime_s", "draining", "upstreams", "inbounds"] {
+    for key in ["node", "incarnation", "uptime_s", "draining", "tasks", "upstreams", "inbounds"] {
         assert!(json.get(key).is_some(), "{key}");
     }
     let e = &json["upstreams"][0]["endpoints"][0];

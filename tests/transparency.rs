@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use sidebeat::clock;
 use socket2::SockRef;
-use support::pair::{Mode, Pair, Setup};
+use support::pair::{Mode, Pair, Setup, Sidecar};
 use support::rng::{Rng, Sum};
 use support::service::{
     HANG, Service, both_ways, connect, connect_from, receive_all, reset, round_trip, send_random, telling,
 };
+use support::usage::{at_rest, memory_given_back};
 use support::{Port, eventually, sized};
 
 const MIB: u64 = 1 << 20;
@@ -222,20 +223,12 @@ fn short_connections_leave_nothing_behind(mode: Mode) {
         }
         nothing_open(&pair);
     };
-    some(200);
-    let usage = || pair.sidecars().map(|s| (s.process().fds(), s.process().rss())).collect::<Vec<_>>();
-    let before = usage();
-    some(sized(2_000, 20_000));
-    // Links beyond the first may stay open for a while in per-connection mode.
-    eventually(Duration::from_secs(90), "descriptors are given back", || {
-        let now = usage();
-        let few = now.iter().zip(&before).all(|(n, b)| n.0 <= b.0 + 8);
-        if few { Ok(()) } else { Err(format!("before {before:?}, now {now:?}")) }
-    });
-    for (now, before) in usage().iter().zip(&before) {
-        println!("{mode:?}: resident {} KiB, before {} KiB", now.1 >> 10, before.1 >> 10);
-        assert!(now.1 < before.1 + (16 << 20), "memory grew from {before:?} to {now:?}");
-    }
+    // The first ones fill what is kept for the next ones.
+    let count = sized(4_000, 20_000);
+    some(count / 2);
+    let before = at_rest(&pair);
+    some(count);
+    memory_given_back(&pair, &before, count);
     pair.finish();
 }
 
@@ -270,9 +263,12 @@ fn many_connections_at_once(mode: Mode) {
     pair.finish();
 }
 
-fn a_reader_that_stops_costs_bounded_memory_and_nobody_else(mode: Mode) {
-    const HELD: u64 = 256 * MIB;
-    let service = Service::start(|mut stream| {
+/// Bytes that a reader which stops has asked for.
+const HELD: u64 = 256 * MIB;
+
+/// Echoes questions of 32 bytes, and answers a "B" with [`HELD`] bytes.
+fn echo_or_bulk() -> Service {
+    Service::start(|mut stream| {
         let mut wish = [0];
         while stream.read_exact(&mut wish).is_ok() {
             if wish == *b"B" {
@@ -285,46 +281,79 @@ fn a_reader_that_stops_costs_bounded_memory_and_nobody_else(mode: Mode) {
             stream.read_exact(&mut rest).unwrap();
             stream.write_all(&[&wish[..], &rest].concat()).unwrap();
         }
-    });
+    })
+}
+
+/// Questions and answers on `stream` for that long; gives how many a second. `now_and_then`: each 50.
+fn trips_per_second(stream: &mut TcpStream, time: Duration, mut now_and_then: impl FnMut()) -> f64 {
+    let begin = clock::now();
+    let mut trips = 0u64;
+    while clock::now() < begin + time {
+        let mut question = Rng::new(trips).bytes(32);
+        question[0] = b'e';
+        stream.write_all(&question).unwrap();
+        let mut answer = [0; 32];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer[..], question[..]);
+        trips += 1;
+        if trips.is_multiple_of(50) {
+            now_and_then();
+        }
+    }
+    trips as f64 / clock::now().since(begin).as_secs_f64()
+}
+
+/// Beats that each sidecar has sent and heard.
+fn beats(pair: &Pair) -> Vec<f64> {
+    let count = |s: &Sidecar, direction| {
+        s.metric("sidebeat_frames_total", &[("kind", "beat"), ("direction", direction)]).unwrap_or(0.0)
+    };
+    pair.sidecars().flat_map(|s| [count(s, "out"), count(s, "in")]).collect()
+}
+
+fn a_reader_that_stops_costs_bounded_memory_and_nobody_else(mode: Mode) {
+    const PARTS: u32 = 3;
+    let service = echo_or_bulk();
     let pair = start(&service, mode);
+    let mut other = connect(pair.addr);
+    let usual = trips_per_second(&mut other, Duration::from_secs(sized(1, 10)), || {});
     let before: Vec<u64> = pair.sidecars().map(|s| s.process().rss()).collect();
     let events = pair.near.events();
 
     let mut stopped = connect(pair.addr);
     stopped.write_all(b"B").unwrap();
-    let mut other = connect(pair.addr);
-    let (mut trips, mut most) = (0u64, vec![0; before.len()]);
-    let end = clock::now() + Duration::from_secs(sized(3, 60));
-    while clock::now() < end {
-        let mut question = Rng::new(trips).bytes(32);
-        question[0] = b'e';
-        other.write_all(&question).unwrap();
-        let mut answer = [0; 32];
-        other.read_exact(&mut answer).unwrap();
-        assert_eq!(answer[..], question[..]);
-        trips += 1;
-        if trips % 50 == 0 {
+    let mut most = vec![0; before.len()];
+    for part in 0..PARTS {
+        let beaten = beats(&pair);
+        let beside = trips_per_second(&mut other, Duration::from_secs(sized(1, 20)), || {
             for (most, s) in most.iter_mut().zip(pair.sidecars()) {
                 *most = s.process().rss().max(*most);
             }
-        }
+        });
+        let now = beats(&pair);
+        println!("{mode:?}: {usual:.0} round trips a second, {beside:.0} beside a stopped reader");
+        println!("resident {before:?}, at most {most:?}; beats {beaten:?}, then {now:?}");
+        // Other tests take their part of the machine, so half of it is wanted only where long runs were asked for.
+        assert!(
+            beside >= usual * sized(0.2, 0.5),
+            "part {part}: {beside:.0} trips a second, {usual:.0} before"
+        );
+        assert!(
+            mode == Mode::Plain || now.iter().zip(&beaten).all(|(now, then)| now > then),
+            "part {part}: beats {beaten:?}, then {now:?}"
+        );
     }
-    println!("{mode:?}: {trips} round trips beside a stopped reader; resident {before:?}, at most {most:?}");
-    assert!(trips > 300, "another stream made only {trips} round trips");
     for (most, before) in most.iter().zip(&before) {
-        assert!(*most < before + (48 << 20), "memory grew from {before} to {most}");
+        assert!(*most < before + (16 << 20), "memory grew from {before} to {most}");
     }
-    // A machine with too few cores may cost a SUSPECT; being full must never look like death.
+    // Being full must never look like death. A machine with too few cores may cost a SUSPECT.
     let news: Vec<_> = pair.near.events().split_off(events.len());
     println!("{mode:?}: {} changes of state meanwhile", news.len());
-    assert!(
-        news.iter().all(|e| !e.contains("\"to\":\"failed\"")),
-        "a reader that stops is no failure: {news:?}"
-    );
+    let bad = |e: &String| e.contains("\"to\":\"failed\"") || sized(false, e.contains("\"to\":\"suspect\""));
+    assert!(!news.iter().any(bad), "a reader that stops is no failure: {news:?}");
 
     let mut expected = Sum::default();
-    let mut source = SumOnly(&mut expected);
-    send_random(&mut source, 10, HELD).unwrap();
+    send_random(&mut SumOnly(&mut expected), 10, HELD).unwrap();
     assert_eq!(receive_all(&mut stopped).unwrap(), expected);
     drop((stopped, other));
     nothing_open(&pair);
@@ -376,15 +405,14 @@ fn a_service_that_is_down_gives_a_reset_and_no_hang(mode: Mode) {
     pair.finish();
 }
 
-/// 20 ms each way, 200 Mbit/s. Timed, so only where long runs were asked for.
+/// 20 ms each way, 200 Mbit/s. The bytes are checked always, the time only where long runs were asked for.
 fn one_stream_over_a_long_path_keeps_its_speed(mode: Mode) {
     const DELAY: Duration = Duration::from_millis(20);
     const RATE: f64 = 200e6 / 8.0;
-    if !support::big() {
-        eprintln!("not run without SIDEBEAT_BIG=1: it is timed");
-        return;
-    }
-    let len = 100 * MIB;
+    // At least ten times what the initial credit allows for a round trip: the rest comes by credit that grows.
+    let len = sized(4 * MIB, 100 * MIB);
+    let mut expected = Sum::default();
+    send_random(&mut SumOnly(&mut expected), 11, len).unwrap();
     let service = Service::start(move |mut stream| {
         let _ = stream.read_exact(&mut [0]);
         let _ = send_random(&mut stream, 11, len);
@@ -394,7 +422,7 @@ fn one_stream_over_a_long_path_keeps_its_speed(mode: Mode) {
         let begin = clock::now();
         let mut client = connect(addr);
         client.write_all(b"x").unwrap();
-        assert_eq!(receive_all(&mut client).unwrap().len, len);
+        assert_eq!(receive_all(&mut client).unwrap(), expected);
         clock::now().since(begin).as_secs_f64()
     };
     let direct = timed(support::relay::start(service.addr, DELAY, RATE));
@@ -403,6 +431,8 @@ fn one_stream_over_a_long_path_keeps_its_speed(mode: Mode) {
         "{mode:?}: {direct:.2} s direct, {through:.2} s through the pair: {:.0} %",
         100.0 * direct / through
     );
-    assert!(direct / through >= 0.8, "{:.0} % of the direct speed", 100.0 * direct / through);
+    if support::big() {
+        assert!(direct / through >= 0.8, "{:.0} % of the direct speed", 100.0 * direct / through);
+    }
     pair.finish();
 }

@@ -18,6 +18,9 @@ pub struct Status {
     pub uptime_s: f64,
     /// Whether this sidecar is on its way out.
     pub draining: bool,
+    /// Tasks alive on each worker of the configuration at work.
+    #[serde(default)]
+    pub tasks: Vec<u64>,
     /// What the local services reach through us.
     pub upstreams: Vec<Upstream>,
     /// What others reach through us.

@@ -278,6 +278,8 @@ impl Place {
                 }
                 Command::Refresh(done) => {
                     self.hub.refresh(clock::now());
+                    let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+                    self.shared.tasks[self.index].store(tasks, Relaxed);
                     // Nobody waits any more: nobody is told.
                     let _ = done.try_send(());
                 }

@@ -37,6 +37,8 @@ pub(super) struct Shared {
     pub(super) events: Arc<EventLog>,
     /// Workers that are ready.
     pub(super) started: AtomicUsize,
+    /// Tasks alive on each worker when it was last asked.
+    pub(super) tasks: Vec<AtomicUsize>,
     addresses: Mutex<Vec<(String, SocketAddr)>>,
 }
 
@@ -65,6 +67,7 @@ impl Shared {
             metrics: metrics.clone(),
             events: events.clone(),
             started: AtomicUsize::new(0),
+            tasks: (0..c.node.workers).map(|_| AtomicUsize::new(0)).collect(),
             addresses: Mutex::default(),
         })
     }

@@ -20,6 +20,7 @@ pub(super) fn status(app: &App, uptime: Duration) -> Status {
         incarnation: hex(g.shared.common.incarnation),
         uptime_s: uptime.as_secs_f64(),
         draining: app.draining(),
+        tasks: g.shared.tasks.iter().map(|n| n.load(Relaxed) as u64).collect(),
         upstreams: g.shared.ups.iter().enumerate().map(|(i, u)| upstream(g, i, u)).collect(),
         inbounds: (0..g.config.inbound.len()).map(|i| inbound(g, i)).collect(),
     }

@@ -9,6 +9,7 @@ pub(crate) mod pair;
 pub(crate) mod relay;
 pub(crate) mod rng;
 pub(crate) mod service;
+pub(crate) mod usage;
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
