@@ -52,7 +52,7 @@ pub const SATURATED_FLOOR: f64 = 0.7;
 /// while it is in force: silence that long is meant.
 pub const OFF_DUTY: Duration = Duration::from_secs(10);
 /// An own stall longer than this re-arms everything.
-const LONG_STALL: Duration = Duration::from_millis(100);
+pub(crate) const LONG_STALL: Duration = Duration::from_millis(100);
 /// Arrivals that SUSPECT needs to end.
 const FRAMES_TO_TRUST: u64 = 2;
 /// Scores are sums of 0.2: comparisons forgive their rounding.

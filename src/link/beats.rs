@@ -29,6 +29,8 @@ pub(super) enum Echo {
     Heard(Option<Stamp>),
 }
 
+/// Beats tell of a stall of their sender's loop for so long.
+pub(crate) const STALL_TOLD_FOR: Duration = Duration::from_millis(50);
 /// A beat that is not older than this says enough: no promise is shorter than that by much.
 const FRESH_BEAT: Duration = Duration::from_millis(10);
 
@@ -100,7 +102,7 @@ impl Link {
         }
         let mut flags = facts.flags;
         let (stalled_at, _) = self.w.last_stall.get();
-        flags.own_stall = stalled_at != Stamp::ZERO && now.since(stalled_at) < Duration::from_millis(50);
+        flags.own_stall = stalled_at != Stamp::ZERO && now.since(stalled_at) < STALL_TOLD_FOR;
         flags.draining |= self.goaway.get();
         let mut b = self.beats.borrow_mut();
         Beat {

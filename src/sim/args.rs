@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::detectors;
+use super::detectors::{self, Rhythm};
 use super::scenario::{self, Scenario};
 
 /// Arguments of `sidebeat sim`.
@@ -14,6 +14,10 @@ pub struct Args {
     /// Detectors to show.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_detector, help = detector_help())]
     pub detector: Vec<&'static str>,
+    /// What the detectors other than promise listen to: the beats of the sidecar, or those of the reference simulation behind the
+    /// design, which counts every silence beyond a law's limit.
+    #[arg(long, value_enum, default_value_t)]
+    pub beats: Rhythm,
     /// Seed of everything: the same seed gives the same report.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -100,6 +104,10 @@ mod tests {
         let a = parse(&[]).unwrap();
         assert_eq!((a.scenarios().len(), a.detectors().len()), (scenario::ALL.len(), detectors::NAMES.len()));
         assert_eq!((a.seed, a.seeds, a.hours, a.faults, a.json), (1, 20, 0.5, 120, false));
+        assert_eq!(
+            (a.beats, parse(&["--beats", "reference"]).unwrap().beats),
+            (Rhythm::Sidecar, Rhythm::Reference)
+        );
     }
 
     #[test]
@@ -122,6 +130,7 @@ mod tests {
             &["--seeds", "0"],
             &["--faults", "-1"],
             &["--seed", "x"],
+            &["--beats", "mine"],
             &["bursts"],
         ];
         for line in lines {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::detectors::{Setup, setups};
+use super::detectors::{Rhythm, Setup, setups};
 use super::plot::{Axis, Plot, Series};
 use super::report::Report;
 use super::rng::Rng;
@@ -28,6 +28,8 @@ pub struct Request {
     pub scenarios: Vec<&'static Scenario>,
     /// Names of detectors.
     pub detectors: Vec<&'static str>,
+    /// What those listen to that ask nobody.
+    pub rhythm: Rhythm,
     /// Seed of everything.
     pub seed: u64,
     /// Runs without a fault per cell.
@@ -47,7 +49,7 @@ enum Job<'a> {
 
 /// Runs it all on that many threads. `progress` hears how many jobs are done, of how many.
 pub fn compare(request: &Request, threads: usize, progress: &(dyn Fn(usize, usize) + Sync)) -> Report {
-    let setups = setups(&request.detectors);
+    let setups = setups(&request.detectors, request.rhythm);
     let jobs = jobs(request, &setups);
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Vec<Outcome>)>> = Mutex::new(Vec::new());
@@ -68,7 +70,7 @@ pub fn compare(request: &Request, threads: usize, progress: &(dyn Fn(usize, usiz
     });
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|d| d.0);
-    let mut report = Report::default();
+    let mut report = Report { rhythm: request.rhythm, ..Report::default() };
     for (index, outcomes) in &done {
         let (scenario, fault) = match jobs[*index] {
             Job::Quiet(s, ..) => (s, false),
@@ -103,9 +105,11 @@ impl Job<'_> {
                     if s.links > 1 { request.hours * SHARED / f64::from(s.links) } else { request.hours };
                 let length = Duration::from_secs_f64(hours * 3600.0);
                 let seeds = root.fork(1).fork(u64::from(n));
+                // The links of one observer touch each other by its loop only: the same naps, and each may run by itself.
+                let own = (s.links > 1).then(|| seeds.fork(u64::MAX).word());
                 let one = |link| {
                     let seed = seeds.fork(link).word();
-                    run(s, setup, &Plan { seed, length, fault: false, watch: None })
+                    run(s, setup, &Plan { seed, length, fault: false, own, watch: None })
                 };
                 (0..u64::from(s.links)).map(one).reduce(added).into_iter().collect()
             }
@@ -121,7 +125,7 @@ impl Job<'_> {
 
 fn fault_plan(rng: &mut Rng) -> Plan {
     let length = Duration::from_secs_f64(WARM + rng.uniform(0.0, SPREAD));
-    Plan { seed: rng.word(), length, fault: true, watch: None }
+    Plan { seed: rng.word(), length, fault: true, own: None, watch: None }
 }
 
 /// Two links of one run.
@@ -135,11 +139,11 @@ fn added(mut a: Outcome, b: Outcome) -> Outcome {
 }
 
 /// The scores of the wanted detectors around one fault, all of them with the beats of `promise-20`.
-pub fn score_plot(scenario: &Scenario, detectors: &[&str], seed: u64) -> Plot {
+pub fn score_plot(scenario: &Scenario, detectors: &[&str], rhythm: Rhythm, seed: u64) -> Plot {
     let ms = Duration::from_millis;
     let mut plan = fault_plan(&mut Rng::new(seed).fork(2).fork(0));
     plan.watch = Some(Watch { before: ms(60), after: ms(200), every: Duration::from_micros(500) });
-    let shared = setups(detectors).into_iter().filter(Setup::same_beats);
+    let shared = setups(detectors, rhythm).into_iter().filter(|s| s.same_beats);
     let outcomes = shared.map(|setup| run(scenario, &setup, &plan));
     let verdicts = outcomes.flat_map(|o| o.verdicts);
     let wanted =
@@ -161,6 +165,7 @@ mod tests {
         Request {
             scenarios: names.iter().map(|n| by_name(n).unwrap()).collect(),
             detectors: vec!["promise-20", "huddm-tick", "timeout-3s"],
+            rhythm: Rhythm::Sidecar,
             seed: 11,
             seeds: 3,
             hours: 0.02,
@@ -196,7 +201,7 @@ mod tests {
 
     #[test]
     fn scores_fall_after_the_fault_and_not_before() {
-        let plot = score_plot(by_name("steady").unwrap(), &["promise-20", "timeout-3s"], 1);
+        let plot = score_plot(by_name("steady").unwrap(), &["promise-20", "timeout-3s"], Rhythm::Sidecar, 1);
         assert_eq!(plot.series.len(), 2);
         let promise = &plot.series[0].points;
         assert!(promise.len() > 400 && promise[0].0 < -59.0, "{}", promise.len());

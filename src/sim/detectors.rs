@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::sender::Beats;
+use super::sender::{Beats, Relaxing};
 use crate::detector::{Params, catalog};
 use crate::link::pace::PaceParams;
 
@@ -50,6 +50,22 @@ fn asks(name: &str) -> bool {
     name.starts_with("promise")
 }
 
+/// What the published detectors listen to, and how they count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Rhythm {
+    /// The beats of the sidecar, as links with states hear them.
+    #[default]
+    Sidecar,
+    /// The beats of the reference simulation: each silence beyond a law's limit is a mistake, and each frame an arrival.
+    Reference,
+}
+
+/// The reference's "same beats": relaxed at once.
+const RELAXING: Relaxing =
+    Relaxing { promises: &[ACTIVE, Duration::from_millis(40), Duration::from_millis(80), IDLE], percent: 80 };
+/// The reference's other peer: a beat 100 ms after its last frame.
+const ALONE: Relaxing = Relaxing { promises: &[IDLE], percent: 100 };
+
 /// One run: how the peer beats, who asks it, and who listens beside.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -59,33 +75,47 @@ pub struct Setup {
     pub asker: Option<(Contestant, bool)>,
     /// Those that hear the very same frames and ask nobody, as the published detectors do.
     pub listeners: Vec<Contestant>,
+    /// As those, but by their bare laws, without states.
+    pub laws: Vec<Contestant>,
+    /// The rows of both are "same beats".
+    pub same_beats: bool,
 }
 
-impl Setup {
-    /// Whether rows of the listeners are "same beats".
-    pub fn same_beats(&self) -> bool {
-        self.asker.is_some()
-    }
-}
-
-/// The runs that the wanted detectors need, each with its own beats and with those of `promise-20`.
-pub fn setups(wanted: &[&str]) -> Vec<Setup> {
+/// The runs that the wanted detectors need, each with its own beats and with those of `promise-20`. Those that ask beat as
+/// the sidecar does in any rhythm.
+pub fn setups(wanted: &[&str], rhythm: Rhythm) -> Vec<Setup> {
     let paced = |active| Beats::Paced(PaceParams { active, idle: IDLE });
     let listeners: Vec<Contestant> =
         NAMES.iter().filter(|n| wanted.contains(n) && !asks(n)).filter_map(|n| by_name(n)).collect();
     let promise = |name: &str| by_name(name).filter(|c| wanted.contains(&c.name));
+    let bare = rhythm == Rhythm::Reference;
+    let (listeners, laws) = if bare { (Vec::new(), listeners) } else { (listeners, Vec::new()) };
+    let asked = |active, asker| Setup {
+        beats: paced(active),
+        asker: Some(asker),
+        listeners: Vec::new(),
+        laws: Vec::new(),
+        same_beats: true,
+    };
     let mut out = Vec::new();
     // The beats of `promise-20` are wanted by everybody.
     let leader = promise("promise-20").or_else(|| by_name("promise-20").filter(|_| !listeners.is_empty()));
     if let Some(leader) = leader {
-        out.push(Setup { beats: paced(ACTIVE), asker: Some((leader, false)), listeners: listeners.clone() });
+        out.push(Setup { listeners: listeners.clone(), ..asked(ACTIVE, (leader, false)) });
     }
     if let Some(fast) = promise("promise-10") {
-        out.push(Setup { beats: paced(ACTIVE_10), asker: Some((fast, false)), listeners: Vec::new() });
-        out.push(Setup { beats: paced(ACTIVE), asker: Some((fast, true)), listeners: Vec::new() });
+        out.push(asked(ACTIVE_10, (fast, false)));
+        out.push(asked(ACTIVE, (fast, true)));
     }
     if !listeners.is_empty() {
-        out.push(Setup { beats: Beats::Every(IDLE), asker: None, listeners });
+        let beats = Beats::Every(IDLE);
+        out.push(Setup { beats, asker: None, listeners, laws: Vec::new(), same_beats: false });
+    }
+    if !laws.is_empty() {
+        for (relaxing, same_beats) in [(RELAXING, true), (ALONE, false)] {
+            let (beats, laws) = (Beats::Relaxing(relaxing), laws.clone());
+            out.push(Setup { beats, asker: None, listeners: Vec::new(), laws, same_beats });
+        }
     }
     out
 }
@@ -109,14 +139,26 @@ mod tests {
 
     #[test]
     fn a_listener_needs_two_runs_and_promise_10_its_own() {
+        let setups = |wanted: &[&str]| setups(wanted, Rhythm::Sidecar);
         assert_eq!(setups(&NAMES).len(), 4);
         assert_eq!(setups(&["promise-20"]).len(), 1);
         let phi = setups(&["phi"]);
         assert_eq!(
-            phi.iter().map(|s| (s.same_beats(), s.listeners.len())).collect::<Vec<_>>(),
+            phi.iter().map(|s| (s.same_beats, s.listeners.len())).collect::<Vec<_>>(),
             [(true, 1), (false, 1)]
         );
         assert_eq!(setups(&["promise-10"]).len(), 2);
         assert_eq!(setups(&[]).len(), 0);
+    }
+
+    #[test]
+    fn the_reference_rhythm_is_for_bare_laws_and_asks_nobody() {
+        let all = setups(&NAMES, Rhythm::Reference);
+        let bare: Vec<_> = all.iter().filter(|s| !s.laws.is_empty()).collect();
+        assert_eq!(bare.iter().map(|s| s.same_beats).collect::<Vec<_>>(), [true, false]);
+        assert!(bare.iter().all(|s| s.asker.is_none() && s.laws.len() == NAMES.len() - 2));
+        assert!(all.iter().all(|s| s.listeners.is_empty()));
+        assert_eq!(all.len(), 2 + 3);
+        assert_eq!(setups(&["phi"], Rhythm::Reference).len(), 2);
     }
 }

@@ -62,6 +62,16 @@ impl Gaps {
         self.at(t).map_or(t, |gap| gap.1)
     }
 
+    /// The first interval that ends after `t`; None without a spec.
+    pub fn next(&mut self, t: Stamp) -> Option<(Stamp, Stamp)> {
+        let spec = self.spec?;
+        while self.known.back().is_none_or(|g| g.1 <= t) {
+            self.extend(spec);
+        }
+        let index = self.known.partition_point(|g| g.1 <= t);
+        self.known.get(index).copied()
+    }
+
     fn extend(&mut self, spec: Spec) {
         let pause = match spec.every {
             Every::Mean(mean) => self.rng.exp(mean),
@@ -93,6 +103,9 @@ mod tests {
         }
         assert_eq!(gaps.at(at(1260)), Some((at(1250), at(1300))));
         assert_eq!(gaps.delay(Stamp::NEVER), Stamp::NEVER);
+        assert_eq!(gaps.next(at(1150)), Some((at(1250), at(1300))));
+        assert_eq!(gaps.next(at(1299)), Some((at(1250), at(1300))));
+        assert_eq!(gaps.next(at(1300)), Some((at(1400), at(1450))));
     }
 
     #[test]
@@ -110,6 +123,7 @@ mod tests {
     #[test]
     fn no_spec_no_interval_and_memory_is_bounded() {
         assert_eq!(Gaps::new(None, at(0), Rng::new(1)).at(at(5)), None);
+        assert_eq!(Gaps::new(None, at(0), Rng::new(1)).next(at(5)), None);
         let spec = Spec { every: Every::Fixed(1.0), min: 0.1, max: 0.2 };
         let mut gaps = Gaps::new(Some(spec), at(0), Rng::new(1));
         gaps.at(at(3_600_000));

@@ -6,11 +6,15 @@
 //!                      +======path========+
 //! ```
 //!
-//! What judges, asks and paces is the shipped code; only the world around it is made up: [`traffic`], [`path`], [`gaps`]
-//! (who sleeps when), [`sender`] and the observer's loop in [`mod@run`]. [`scenario`] names the worlds, [`detectors`] who is compared,
-//! [`mod@compare`] runs it all on threads. [`plot`] draws.
+//! What judges, asks, paces and vouches is the shipped code; only the world around it is made up: [`traffic`], [`path`], [`gaps`]
+//! (who sleeps when), [`sender`], [`service`] and the observer's loop in [`mod@run`]. A [`bare`] law counts as a simulation without states.
+//! [`scenario`] names the worlds, [`detectors`] who is compared, [`mod@compare`] runs it all on threads. [`plot`] draws.
+//!
+//! What the shell of a link does between the socket and the judge is written anew here ([`seat`], after `link::receive`): its order, its
+//! conditions, without its frames. docs/detection.md says what is left out.
 
 pub mod args;
+pub mod bare;
 pub mod compare;
 pub mod detectors;
 pub mod gaps;
@@ -22,6 +26,7 @@ pub mod run;
 pub mod scenario;
 pub mod seat;
 pub mod sender;
+pub mod service;
 pub mod traffic;
 
 use std::io::{IsTerminal, Write};
@@ -49,11 +54,12 @@ pub fn run(args: &Args) -> Result<Finished, String> {
     let (scenarios, detectors) = (args.scenarios(), args.detectors());
     let first = scenarios[0];
     if let Some(file) = &args.score_svg {
-        write(file, &compare::score_plot(first, &detectors, args.seed))?;
+        write(file, &compare::score_plot(first, &detectors, args.beats, args.seed))?;
     }
     let request = Request {
         scenarios,
         detectors,
+        rhythm: args.beats,
         seed: args.seed,
         seeds: args.seeds,
         hours: args.hours,

@@ -58,7 +58,7 @@ pub struct Path<T> {
     holes: usize,
     /// What is read is read in order.
     read: Stamp,
-    /// Nothing that leaves from here on arrives.
+    /// Nothing that leaves later arrives.
     cut: Stamp,
 }
 
@@ -82,14 +82,14 @@ impl<T> Path<T> {
         Gaps::new(spec.blocked, start, shared.fork(1))
     }
 
-    /// Black hole: what leaves at `at` or later is gone.
+    /// Black hole: what leaves after `at` is gone. What waited for the end of a disturbance that ends then still passes.
     pub fn cut(&mut self, at: Stamp) {
         self.cut = at;
     }
 
     /// Sends a frame at `now`; calls go forward in time.
     pub fn send(&mut self, now: Stamp, frame: T) {
-        if now >= self.cut {
+        if now > self.cut {
             return;
         }
         let travel = ms(self.spec.delay + self.rng.exp(self.spec.jitter));
@@ -132,7 +132,7 @@ impl<T> Path<T> {
     /// When the next frame can be read; NEVER if none is on its way.
     pub fn next(&self) -> Stamp {
         match self.queue.front() {
-            Some(s) if s.left < self.cut => s.at.max(self.read),
+            Some(s) if s.left <= self.cut => s.at.max(self.read),
             _ => Stamp::NEVER,
         }
     }
@@ -151,7 +151,7 @@ impl<T> Path<T> {
 
     /// Whether a segment that cannot be read yet arrived after `since`: it waits behind a hole.
     pub fn waiting(&self, since: Stamp, now: Stamp) -> bool {
-        let arrived = |s: &Segment<T>| s.left < self.cut && s.at <= now && s.at > since;
+        let arrived = |s: &Segment<T>| s.left <= self.cut && s.at <= now && s.at > since;
         self.holes > 0 && self.queue.iter().any(arrived)
     }
 }
@@ -251,6 +251,13 @@ mod tests {
         p.send(at(1050.0), 1);
         p.send(at(1105.0), 2);
         p.send(at(1200.0), 3);
+        p.send(at(1200.1), 4);
+        // 3 waits behind the hole of 2, which nothing fills any more.
         assert_eq!(drain(&mut p), [(1, at(1051.0))]);
+        let mut clean = path(CLEAN);
+        clean.cut(at(1200.0));
+        clean.send(at(1200.0), 1);
+        clean.send(at(1200.1), 2);
+        assert_eq!(drain(&mut clean), [(1, at(1201.0))]);
     }
 }

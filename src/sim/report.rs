@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::detectors::NAMES;
+use super::detectors::{NAMES, Rhythm};
 use super::plot::{Axis, Plot, Series};
 use super::run::Outcome;
 use super::scenario::{self, Scenario};
@@ -78,6 +78,8 @@ impl Cell {
 pub struct Report {
     /// The cells.
     pub cells: Vec<Cell>,
+    /// What those listened to that ask nobody.
+    pub rhythm: Rhythm,
 }
 
 impl Report {
@@ -144,7 +146,7 @@ impl Report {
     /// One JSON object.
     pub fn json(&self) -> String {
         let rows: Vec<Row> = self.cells.iter().map(Row::of).collect();
-        let text = serde_json::to_string_pretty(&serde_json::json!({ "rows": rows }));
+        let text = serde_json::to_string_pretty(&serde_json::json!({ "beats": self.beats(), "rows": rows }));
         text.unwrap_or_default() + "\n"
     }
 
@@ -160,7 +162,18 @@ impl Report {
             line(cell, &mut out);
         }
         out.push_str(NOTES);
+        out.push_str(match self.rhythm {
+            Rhythm::Sidecar => NOTES_SIDECAR,
+            Rhythm::Reference => NOTES_REFERENCE,
+        });
         out
+    }
+
+    fn beats(&self) -> &'static str {
+        match self.rhythm {
+            Rhythm::Sidecar => "sidecar",
+            Rhythm::Reference => "reference",
+        }
     }
 
     /// Time to detect against mistakes, all detectors of one scenario.
@@ -197,6 +210,8 @@ struct Row {
     /// Of both, those because the peer seemed not to hear us.
     unheard_failed_per_hour: f64,
     unheard_suspect_per_hour: f64,
+    /// Of the former, those because the peer vouched so for its service.
+    service_failed_per_hour: f64,
     outages_healed_per_hour: f64,
     /// Absent for detectors that ask: only their verdicts count.
     silences_failed_per_hour: Option<f64>,
@@ -222,6 +237,7 @@ impl Row {
             false_suspect_per_hour: per_hour(c.counts.suspect),
             unheard_failed_per_hour: per_hour(c.counts.failed_unheard),
             unheard_suspect_per_hour: per_hour(c.counts.suspect_unheard),
+            service_failed_per_hour: per_hour(c.counts.failed_service),
             outages_healed_per_hour: per_hour(c.counts.outages),
             silences_failed_per_hour: (!c.detector.starts_with("promise"))
                 .then(|| per_hour(c.counts.silences)),
@@ -245,7 +261,14 @@ fn round(x: f64) -> f64 {
 const NOTES: &str = "
 FAILED/h, SUSPECT/h: verdicts while nothing was wrong, per hour of one link. silences/h: silences beyond the law's limit,
 whatever the state was (detectors that ask are counted by their verdicts only). T_D, SUSPECT: ms from the fault.
+";
+const NOTES_SIDECAR: &str = "\
 \"same beats\": hears exactly the frames that promise-20 causes; else a detector other than promise hears a peer that beats
+100 ms after its last frame.
+";
+const NOTES_REFERENCE: &str = "\
+Beats of the reference simulation: detectors other than promise are bare laws, FAILED/h and SUSPECT/h are silences, T_D is that of
+the law. \"same beats\": after business the peer promises 20 ms, then 40, 80 and 100 with each beat, and nobody asks it; else it beats
 100 ms after its last frame.
 ";
 

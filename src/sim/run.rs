@@ -5,17 +5,19 @@
 
 use std::time::Duration;
 
+use super::bare::Bare;
 use super::detectors::Setup;
 use super::gaps::Gaps;
 use super::path::Path;
 use super::rng::{Rng, ms};
 use super::scenario::{Fault, Scenario};
 use super::seat::{Counts, Seat};
-use super::sender::{Beats, Frame, Ours, Peer, STALL, lateness};
+use super::sender::{Beats, Frame, Ours, Peer, lateness};
 use crate::detector::Facts;
 use crate::link::pace::Pace;
 use crate::stamp::Stamp;
 use crate::verdict::State;
+use crate::worker::STALL;
 
 /// Runs begin here: no stamp is near zero.
 pub const START: Stamp = Stamp::from_millis(10_000);
@@ -44,6 +46,8 @@ pub struct Plan {
     pub length: Duration,
     /// Ends with the scenario's fault, at the first moment after `length` that is in no disturbance of path or peer.
     pub fault: bool,
+    /// Seed of the naps of the observer's loop, for links that share one; None: from `seed`.
+    pub own: Option<u64>,
     /// Look at the scores.
     pub watch: Option<Watch>,
 }
@@ -121,9 +125,11 @@ impl World {
                 to_us.cut(fault);
             }
         }
-        let us = Observer::new(s, setup, &rng.fork(5), fault);
+        let ours = rng.fork(5);
+        let own = plan.own.map_or_else(|| ours.fork(2), Rng::new);
+        let us = Observer::new(s, setup, &ours, own, fault);
         let watch = plan.watch.map(|w| (w, fault - w.before));
-        let scores = vec![Vec::new(); us.seats().count()];
+        let scores = vec![Vec::new(); us.seats().count() + us.laws.len()];
         let peer = Peer::new(s, setup.beats, START, &theirs);
         World {
             end,
@@ -186,8 +192,10 @@ impl World {
     fn look(&mut self, now: Stamp) {
         let Some((watch, at)) = &mut self.watch else { return };
         self.us.listeners.iter_mut().for_each(|l| l.catch_up(now));
-        for (seat, scores) in self.us.seats().zip(&mut self.scores) {
-            scores.push((now.millis_since(self.fault), seat.score(now)));
+        let seats = self.us.seats().map(|seat| seat.score(now));
+        let found = seats.chain(self.us.laws.iter().map(|law| law.score(now)));
+        for (score, scores) in found.zip(&mut self.scores) {
+            scores.push((now.millis_since(self.fault), score));
         }
         *at = *at + watch.every;
         if now > self.fault + watch.after {
@@ -200,10 +208,29 @@ impl World {
         self.us.listeners.iter_mut().for_each(|l| l.catch_up(end));
         let asker_same = setup.asker.is_some_and(|a| a.1);
         let asks = self.us.asker.is_some();
-        let verdicts = self.us.seats().zip(self.scores).enumerate().map(|(i, (seat, scores))| {
-            let (suspect, failed) = seat.detected();
-            let same_beats = if asks && i == 0 { asker_same } else { setup.same_beats() };
-            Verdicts { detector: seat.who.name, same_beats, counts: seat.counts, suspect, failed, scores }
+        let seats = self.us.seats().enumerate().map(|(i, seat)| {
+            let same_beats = if asks && i == 0 { asker_same } else { setup.same_beats };
+            (seat.who.name, same_beats, seat.counts, seat.detected())
+        });
+        let deaf = self.deaf && self.fault != Stamp::NEVER;
+        let laws = self.us.laws.iter().map(|law| {
+            let counts = Counts {
+                suspect: law.silences.suspect,
+                failed: law.silences.failed,
+                silences: law.silences.failed,
+                ..Counts::default()
+            };
+            let detected = if deaf { law.detected(end) } else { (None, None) };
+            (law.who.name, setup.same_beats, counts, detected)
+        });
+        let said = seats.chain(laws).zip(self.scores);
+        let verdicts = said.map(|((detector, same_beats, counts, (suspect, failed)), scores)| Verdicts {
+            detector,
+            same_beats,
+            counts,
+            suspect,
+            failed,
+            scores,
         });
         let length = end.min(self.fault).since(START);
         Outcome { length, frames: self.frames, verdicts: verdicts.collect() }
@@ -216,14 +243,20 @@ struct Observer {
     rng: Rng,
     late: (f64, f64),
     pace: Option<Pace>,
+    /// When the timer for the next beat is due, and when it goes off.
+    beat_due: Stamp,
     beat_at: Stamp,
     ticked: Stamp,
+    /// Other links of that loop have timers of their own: it knows of each nap when it began.
+    crowd: bool,
     asker: Option<Seat>,
     listeners: Vec<Seat>,
+    /// Those that judge without states.
+    laws: Vec<Bare>,
 }
 
 impl Observer {
-    fn new(s: &Scenario, setup: &Setup, rng: &Rng, fault: Stamp) -> Observer {
+    fn new(s: &Scenario, setup: &Setup, rng: &Rng, own: Rng, fault: Stamp) -> Observer {
         let mut draws = rng.fork(1);
         // What the handshake took: there and back, with the jitter of both ways.
         let rtt = ms(2.0 * s.path.delay + draws.exp(s.path.jitter) + draws.exp(s.path.jitter));
@@ -232,14 +265,17 @@ impl Observer {
             _ => None,
         };
         Observer {
-            own: Gaps::new(s.own, START, rng.fork(2)),
+            own: Gaps::new(s.own, START, own),
             rng: draws,
             late: s.late,
+            beat_due: if pace.is_some() { START } else { Stamp::NEVER },
             beat_at: if pace.is_some() { START } else { Stamp::NEVER },
             pace,
             ticked: START,
+            crowd: s.links > 1,
             asker: setup.asker.map(|(who, _)| Seat::new(who, START, rtt, fault)),
             listeners: setup.listeners.iter().map(|who| Seat::new(*who, START, rtt, fault)).collect(),
+            laws: setup.laws.iter().map(|who| Bare::new(*who, START, true, fault)).collect(),
         }
     }
 
@@ -269,6 +305,11 @@ impl Observer {
             Some((from, _)) => self.slept(from, now),
             None => self.listeners.iter_mut().for_each(|l| l.catch_up(now)),
         }
+        // A timer that goes off late is a stall of the loop like any other.
+        if gap.is_none() && now.since(self.beat_due) >= STALL {
+            let due = self.beat_due;
+            self.seats_mut().for_each(|seat| seat.slept(due, now, true));
+        }
         self.ticked = now;
         let mut data = false;
         while let Some(frame) = to_us.pop(now) {
@@ -277,6 +318,7 @@ impl Observer {
                 seat.hear(now, &frame);
                 seat.settle(now);
             }
+            self.laws.iter_mut().for_each(|law| law.hear(now, &frame));
             if let Some(seat) = &mut self.asker {
                 seat.hear(now, &frame);
             }
@@ -295,7 +337,8 @@ impl Observer {
             let unread = to_us.waiting(seat.asked(), now);
             seat.poll(now, Facts { unread, ..Facts::default() })
         });
-        if question.is_some() || now >= self.beat_at {
+        // One thread: whatever wakes it, what is due is done.
+        if question.is_some() || now >= self.beat_due {
             self.write(now, question.is_some(), to_peer);
         }
     }
@@ -305,7 +348,8 @@ impl Observer {
         let promise = pace.next_promise(now, true);
         pace.wrote(now, promise, false);
         seat.wrote(now, promise);
-        self.beat_at = pace.beat_due() + lateness(&mut self.rng, self.late);
+        self.beat_due = pace.beat_due();
+        self.beat_at = self.beat_due + lateness(&mut self.rng, self.late);
         to_peer.send(now, Ours { sent: now, challenge });
     }
 
@@ -314,11 +358,56 @@ impl Observer {
         for seat in &mut self.listeners {
             seat.catch_up(from);
         }
-        let timers = self.seats().map(Seat::next_due).chain([self.beat_at, self.ticked + TICK]);
-        let due = timers.min().unwrap_or(Stamp::NEVER).max(from);
+        let timers = self.seats().map(Seat::next_due).chain([self.beat_due, self.ticked + TICK]).min();
+        let first = if self.crowd { from } else { timers.unwrap_or(Stamp::NEVER) };
+        let due = first.max(from);
         let noticed = now.since(due) >= STALL;
         for seat in self.seats_mut() {
             seat.slept(due, now, noticed);
         }
+        if noticed {
+            self.laws.iter_mut().for_each(|law| law.slept(due, now));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::detectors::{Rhythm, setups};
+    use super::super::scenario::by_name;
+    use super::*;
+
+    fn counts(s: &Scenario) -> Counts {
+        let setup = setups(&["promise-20"], Rhythm::Sidecar).remove(0);
+        let length = Duration::from_secs(600);
+        run(s, &setup, &Plan { seed: 5, length, fault: false, own: None, watch: None }).verdicts[0].counts
+    }
+
+    /// The same pauses of the service, told and not told: the shipped freeze makes the difference.
+    #[test]
+    fn a_maintenance_notice_keeps_a_stopped_service_from_failed() {
+        let told = *by_name("gc-notice").unwrap();
+        let untold = counts(&Scenario { notice: false, ..told });
+        assert!(untold.failed_service > 8, "{untold:?}");
+        let told = counts(&told);
+        assert_eq!((told.failed, told.suspect), (0, 0), "{told:?}");
+    }
+
+    #[test]
+    fn links_of_one_loop_see_the_same_naps() {
+        let s = Scenario { own: by_name("observer-pauses").unwrap().own, ..*by_name("steady").unwrap() };
+        let setup = setups(&["timeout-27ms"], Rhythm::Reference).remove(0);
+        let naps = |seed, own| {
+            let plan = Plan { seed, length: Duration::from_secs(60), fault: false, own, watch: None };
+            let mut own = World::new(&s, &setup, &plan).us.own;
+            let next = |at: &mut Stamp, _| {
+                let nap = own.next(*at)?;
+                *at = nap.1;
+                Some(nap)
+            };
+            (0..20).scan(START, next).collect::<Vec<_>>()
+        };
+        assert_eq!(naps(1, Some(7)), naps(2, Some(7)));
+        assert_ne!(naps(1, None), naps(2, None));
     }
 }

@@ -30,11 +30,13 @@ pub struct Scenario {
     pub stall: Option<Spec>,
     /// Its beats tell of its stalls, as those of the real sidecar do. The ten of section 1 are stated without.
     pub tells: bool,
-    /// The service is asleep, its sidecar is not: traffic waits for the end.
+    /// The service's process is stopped, its sidecar is not: traffic waits for the end, and beats vouch for what is seen.
     pub quiet: Option<Spec>,
+    /// Somebody tells the sidecar of each such pause when it begins, and it sends a maintenance frame.
+    pub notice: bool,
     /// The observer's loop is asleep or busy.
     pub own: Option<Spec>,
-    /// So many links share the time of a run: each is new, and short.
+    /// So many links of one observer share the time of a run: each is new, and short. They see the same naps of its loop.
     pub links: u32,
     /// What the fault is.
     pub fault: Fault,
@@ -63,6 +65,7 @@ const STEADY: Scenario = Scenario {
     stall: None,
     tells: false,
     quiet: None,
+    notice: false,
     own: None,
     links: 1,
     fault: Fault::BlackHole,
@@ -151,8 +154,9 @@ pub const ALL: [Scenario; 24] = [
     },
     Scenario {
         name: "gc-notice",
-        about: "the service sleeps 500 ms each 30 s and its sidecar beats on",
+        about: "the service is stopped for 500 ms each 30 s, and its sidecar was told so",
         quiet: mean(30_000.0, 500.0, 500.0),
+        notice: true,
         ..STEADY
     },
     Scenario {
@@ -195,7 +199,7 @@ pub const ALL: [Scenario; 24] = [
     },
     Scenario {
         name: "thousand-endpoints",
-        about: "1 000 idle links, 0.1 % loss, a loop that is busy for up to 3 of each 10 ms",
+        about: "1 000 idle links of one loop that is busy for up to 3 of each 10 ms, 0.1 % loss",
         own: fixed(7.0, 0.0, 3.0),
         links: 1000,
         ..IDLE

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use super::bare::Bare;
 use super::detectors::Contestant;
 use super::sender::{Frame, Ours};
-use crate::detector::{Detector, Facts, Kind, LinkJudge, Output};
+use super::service::Said;
+use crate::detector::{Facts, Kind, LinkJudge, Output};
 use crate::link::beats::millis8;
 use crate::link::receive::RTT_MAX;
 use crate::stamp::Stamp;
+use crate::upstream::service::ServiceSide;
 use crate::verdict::State;
 
 /// A judge says at most this much at one instant; more is a defect.
@@ -24,6 +27,8 @@ pub struct Counts {
     pub failed_unheard: u64,
     /// SUSPECT because the peer seemed not to hear us.
     pub suspect_unheard: u64,
+    /// FAILED because the peer vouched so for its service.
+    pub failed_service: u64,
     /// FAILED that healed as an outage: longer than what is learned, or explained by the peer.
     pub outages: u64,
     /// Silences beyond the law's limit, counted whatever the state was: the count of simulations without states.
@@ -40,6 +45,7 @@ impl std::ops::Add for Counts {
             suspect: self.suspect + other.suspect,
             failed_unheard: self.failed_unheard + other.failed_unheard,
             suspect_unheard: self.suspect_unheard + other.suspect_unheard,
+            failed_service: self.failed_service + other.failed_service,
             outages: self.outages + other.outages,
             silences: self.silences + other.silences,
             challenges: self.challenges + other.challenges,
@@ -56,7 +62,11 @@ pub struct Seat {
     pub counts: Counts,
     judge: LinkJudge,
     /// The bare law, to count silences by; not for those that ask, whose arrivals depend on their verdicts.
-    law: Option<Box<dyn Detector>>,
+    law: Option<Bare>,
+    /// The other half of an endpoint's health. Only for those that ask: they alone read what beats say.
+    service: ServiceSide,
+    /// What the beats said last, and when.
+    vouched: Option<(Stamp, Said)>,
     /// Counting ends at the fault.
     fault: Stamp,
     polled: Stamp,
@@ -64,6 +74,8 @@ pub struct Seat {
     failed: Option<Stamp>,
     /// When the open question was sent; ZERO: none.
     asked: Stamp,
+    /// When the loop last noticed that it had slept.
+    stalled: Stamp,
 }
 
 impl Seat {
@@ -71,17 +83,20 @@ impl Seat {
     pub fn new(who: Contestant, start: Stamp, rtt: Duration, fault: Stamp) -> Seat {
         let mut judge = LinkJudge::new(&who.params, start);
         judge.rtt_sample_at(start, rtt);
-        let law = (who.params.kind != Kind::Promise).then(|| who.params.build(start));
+        let law = (who.params.kind != Kind::Promise).then(|| Bare::new(who, start, false, fault));
         Seat {
             who,
             counts: Counts::default(),
             judge,
             law,
+            service: ServiceSide::new(),
+            vouched: None,
             fault,
             polled: start,
             suspected: None,
             failed: None,
             asked: Stamp::ZERO,
+            stalled: Stamp::ZERO,
         }
     }
 
@@ -119,33 +134,31 @@ impl Seat {
         if !noticed {
             return;
         }
+        self.stalled = to;
         self.judge.own_stall(from, to);
-        let Some(law) = &mut self.law else { return };
-        if to.since(from) > Duration::from_millis(100) {
-            law.forgive(to);
-        } else {
-            law.excuse(from, to);
+        if let Some(law) = &mut self.law {
+            law.slept(from, to);
         }
     }
 
     /// A frame was read: as the link does it, in the same order.
     pub fn hear(&mut self, now: Stamp, frame: &Frame) {
         if let Some(law) = &mut self.law {
-            self.counts.silences += u64::from(now > law.fail_at() && now < self.fault);
-            law.heard(now, frame.promise);
+            law.hear(now, frame);
+            self.counts.silences = law.silences.failed;
         }
         self.judge.heard(now);
         if let Some(sent) = frame.answers
             && sent == self.asked
         {
-            self.judge.rtt_sample(now.since(sent).min(RTT_MAX));
+            self.rtt_sample(sent, now.since(sent));
             self.judge.challenge_answered(now);
             self.asked = Stamp::ZERO;
         }
         // Who asks nobody measures nothing and is heard by nobody.
         let echo = frame.echo.filter(|_| self.law.is_none());
         if let Some(sent) = echo {
-            self.judge.rtt_sample(now.since(sent).saturating_sub(frame.heard_age).min(RTT_MAX));
+            self.rtt_sample(sent, now.since(sent).saturating_sub(frame.heard_age));
         }
         if frame.stalled {
             self.judge.peer_stalled(now);
@@ -160,6 +173,39 @@ impl Seat {
         if let Some(promise) = frame.promise {
             self.judge.promised(now, promise);
         }
+        if self.law.is_none() {
+            self.hear_of_service(now, frame.said);
+        }
+    }
+
+    /// A round trip that began at `from`. One that we slept in says how long we slept.
+    fn rtt_sample(&mut self, from: Stamp, d: Duration) {
+        if self.stalled <= from {
+            self.judge.rtt_sample(d.min(RTT_MAX));
+        }
+    }
+
+    /// What a batch says of the service, as an outbound link tells it to the endpoint's owner: news, and everything while
+    /// the service is not ACTIVE.
+    fn hear_of_service(&mut self, now: Stamp, said: Said) {
+        let was = self.service.state();
+        self.service.settle(now);
+        if let Some(pause) = said.notice {
+            self.service.maintenance(now, pause);
+        }
+        let before = self.vouched.replace((now, said));
+        let news = before.is_none_or(|(_, b)| (b.vouch, b.frozen) != (said.vouch, said.frozen));
+        if let Some((at, b)) = before.filter(|_| news) {
+            self.service.vouch(at, b.vouch, b.frozen, false);
+        }
+        if news || self.service.state() != State::Active {
+            self.service.vouch(now, said.vouch, said.frozen, false);
+        }
+        let is = self.service.state();
+        let counted = u64::from(is != was && now < self.fault);
+        self.counts.suspect += counted * u64::from(is == State::Suspect);
+        self.counts.failed += counted * u64::from(is == State::Failed);
+        self.counts.failed_service += counted * u64::from(is == State::Failed);
     }
 
     /// After an arrival: a judge in doubt may see life at once. For those whose questions nobody hears.

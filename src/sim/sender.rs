@@ -7,15 +7,13 @@ use std::time::Duration;
 use super::gaps::Gaps;
 use super::rng::{Rng, ms};
 use super::scenario::Scenario;
+use super::service::{Said, Service};
 use super::traffic::Business;
+use crate::link::beats::STALL_TOLD_FOR;
 use crate::link::pace::{Pace, PaceParams};
 use crate::stamp::Stamp;
+use crate::worker::STALL;
 use crate::worker::noise::Noise;
-
-/// Lateness of a loop that its beats tell of, as the worker's.
-pub(super) const STALL: Duration = Duration::from_millis(10);
-/// For so long they do.
-const TOLD_FOR: Duration = Duration::from_millis(50);
 
 /// When the peer beats.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +22,71 @@ pub enum Beats {
     Every(Duration),
     /// As the sidecar does.
     Paced(PaceParams),
+    /// As the reference simulation's peer.
+    Relaxing(Relaxing),
+}
+
+/// Beats of the reference simulation's peer. A beat that fell due before business in its sleep is sent as well at the end of
+/// it; the sidecar's business takes its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relaxing {
+    /// The first of these promises with business, the next one with each beat in a row, the last one from then on.
+    pub promises: &'static [Duration],
+    /// A beat leaves at that many hundredths of the promise.
+    pub percent: u32,
+}
+
+/// [`Beats`] at work.
+#[derive(Debug)]
+enum Schedule {
+    Every(Duration),
+    Paced(Pace),
+    Relaxing(Relaxing, usize),
+}
+
+impl Schedule {
+    fn new(beats: Beats, start: Stamp) -> Schedule {
+        match beats {
+            Beats::Every(every) => Schedule::Every(every),
+            Beats::Paced(params) => Schedule::Paced(Pace::new(params, start)),
+            Beats::Relaxing(relaxing) => Schedule::Relaxing(relaxing, 0),
+        }
+    }
+
+    /// A frame leaves at `now`: what it promises.
+    fn promise(&mut self, now: Stamp, data: bool) -> Option<Duration> {
+        match self {
+            Schedule::Every(_) => None,
+            Schedule::Paced(pace) => {
+                if data {
+                    pace.bytes(now, false);
+                }
+                let promise = pace.next_promise(now, true);
+                pace.wrote(now, promise, data);
+                Some(promise)
+            }
+            Schedule::Relaxing(Relaxing { promises, .. }, step) => {
+                *step = if data { 0 } else { (*step + 1).min(promises.len().saturating_sub(1)) };
+                promises.get(*step).copied()
+            }
+        }
+    }
+
+    /// When the next beat is due if nothing else leaves after `written`.
+    fn beat_due(&self, written: Stamp) -> Stamp {
+        match self {
+            Schedule::Every(every) => written + *every,
+            Schedule::Paced(pace) => pace.beat_due(),
+            Schedule::Relaxing(Relaxing { promises, percent }, step) => {
+                promises.get(*step).map_or(Stamp::NEVER, |promise| written + *promise * *percent / 100)
+            }
+        }
+    }
+
+    /// Whether a beat that is due before business is never dropped for it.
+    fn in_turn(&self) -> bool {
+        matches!(self, Schedule::Relaxing(..))
+    }
 }
 
 /// What the peer sends: the end of a batch.
@@ -43,6 +106,8 @@ pub struct Frame {
     pub echo: Option<Stamp>,
     /// How long ago it last read anything of us.
     pub heard_age: Duration,
+    /// What it says of the service behind it.
+    pub said: Said,
 }
 
 /// What we send to the peer.
@@ -58,13 +123,12 @@ pub struct Ours {
 #[derive(Debug)]
 pub struct Peer {
     business: Business,
-    quiet: Gaps,
+    service: Service,
     stalls: Gaps,
     rng: Rng,
     late: (f64, f64),
     tells: bool,
-    every: Duration,
-    pace: Option<Pace>,
+    schedule: Schedule,
     written: Stamp,
     /// When its timer for the next beat goes off.
     beat_at: Stamp,
@@ -81,19 +145,14 @@ pub struct Peer {
 impl Peer {
     /// A peer that starts at `start`.
     pub fn new(s: &Scenario, beats: Beats, start: Stamp, rng: &Rng) -> Peer {
-        let (every, pace) = match beats {
-            Beats::Every(every) => (every, None),
-            Beats::Paced(params) => (params.idle, Some(Pace::new(params, start))),
-        };
         Peer {
             business: Business::new(s.traffic, start, rng.fork(1)),
-            quiet: Gaps::new(s.quiet, start, rng.fork(2)),
+            service: Service::new(s.quiet, s.notice, start, rng.fork(2)),
             stalls: Peer::stalls(s, start, rng),
             rng: rng.fork(4),
             late: s.late,
             tells: s.tells,
-            every,
-            pace,
+            schedule: Schedule::new(beats, start),
             written: start,
             beat_at: start,
             asked: VecDeque::new(),
@@ -121,8 +180,10 @@ impl Peer {
     /// When it writes next.
     pub fn next_due(&mut self) -> Stamp {
         let asked = self.asked.front().map_or(Stamp::NEVER, |a| a.0);
-        let data = self.quiet.delay(self.business.next());
-        self.stalls.delay(data.min(self.beat_at).min(asked)).max(self.written)
+        let data = self.service.delay(self.business.next());
+        let next = if self.beat_first(data) { self.beat_at } else { data.min(self.beat_at) };
+        let due = next.min(asked).min(self.service.next_due());
+        self.stalls.delay(due).max(self.written)
     }
 
     /// Writes what is due at `now`, which [`Peer::next_due`] gave.
@@ -131,27 +192,33 @@ impl Peer {
             self.stalled_at = Some(now);
         }
         self.noise = self.noise.with(now.since(self.beat_due), now);
-        let data = self.quiet.delay(self.business.next()) <= now;
+        let due = self.service.delay(self.business.next());
+        let data = due <= now && !self.beat_first(due);
         let answers = if data { None } else { self.answer_due(now) };
         if data {
             self.business.advance();
         } else if answers.is_some() {
             // An answer carries a beat of its own before the one that ends its batch.
-            self.promise(now, false);
+            self.schedule.promise(now, false);
         }
-        let promise = self.promise(now, data);
+        let promise = self.schedule.promise(now, data);
         self.written = now;
-        self.beat_due = self.pace.as_ref().map_or(now + self.every, Pace::beat_due);
+        self.beat_due = self.schedule.beat_due(now);
         self.beat_at = self.beat_due + lateness(&mut self.rng, self.late);
         Frame {
             promise,
             data,
             answers,
-            stalled: self.tells && self.stalled_at.is_some_and(|at| now.since(at) < TOLD_FOR),
+            stalled: self.tells && self.stalled_at.is_some_and(|at| now.since(at) < STALL_TOLD_FOR),
             late: if self.tells { self.noise.told(now) } else { Duration::ZERO },
             echo: self.heard.map(|h| h.1),
             heard_age: self.heard.map_or(Duration::ZERO, |h| now.since(h.0)),
+            said: self.service.look(now, data),
         }
+    }
+
+    fn beat_first(&self, data: Stamp) -> bool {
+        self.schedule.in_turn() && data > self.beat_due
     }
 
     fn answer_due(&mut self, now: Stamp) -> Option<Stamp> {
@@ -161,16 +228,6 @@ impl Peer {
         }
         self.asked.pop_front();
         Some(sent)
-    }
-
-    fn promise(&mut self, now: Stamp, data: bool) -> Option<Duration> {
-        let pace = self.pace.as_mut()?;
-        if data {
-            pace.bytes(now, false);
-        }
-        let promise = pace.next_promise(now, true);
-        pace.wrote(now, promise, data);
-        Some(promise)
     }
 }
 
@@ -266,5 +323,20 @@ mod tests {
         }
         let end = START + Duration::from_millis(1300);
         assert_eq!(answers, [(end, asked, Some(asked))]);
+    }
+
+    #[test]
+    fn the_reference_s_peer_relaxes_at_once() {
+        static PROMISES: [Duration; 3] =
+            [Duration::from_millis(20), Duration::from_millis(40), Duration::from_millis(100)];
+        let beats = Beats::Relaxing(Relaxing { promises: &PROMISES, percent: 80 });
+        let s = Scenario { late: (0.0, 0.0), ..*by_name("idle-loss").unwrap() };
+        let list = frames(&s, beats, 60);
+        let begin = list.iter().position(|f| f.1.data).unwrap();
+        let after: Vec<_> = list[begin..begin + 5]
+            .windows(2)
+            .map(|w| (w[0].1.promise.unwrap().as_millis(), w[1].0.since(w[0].0).as_millis()))
+            .collect();
+        assert_eq!(after, [(20, 16), (40, 32), (100, 80), (100, 80)]);
     }
 }

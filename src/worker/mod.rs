@@ -54,7 +54,7 @@ impl Hasher for IdHasher {
 /// Bytes read from a link in one call.
 pub const SCRATCH: usize = 256 * 1024;
 /// Lateness of the loop that counts as a stall of our own: beyond timer rounding and a busy core's usual wake-up.
-const STALL: Duration = Duration::from_millis(10);
+pub(crate) const STALL: Duration = Duration::from_millis(10);
 /// How often local counters are added to the shared ones.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
 /// With more than this many deadlines they are met together, each millisecond; fewer are met exactly.
