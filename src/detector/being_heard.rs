@@ -38,6 +38,8 @@ pub struct BeingHeard {
     next: usize,
     /// The latest beat that showed a newer sign of us.
     view: Option<View>,
+    /// When a beat told of the miss. That may be long after the promise broke: until then nothing could be asked.
+    learned: Stamp,
 }
 
 impl BeingHeard {
@@ -52,6 +54,7 @@ impl BeingHeard {
             runs: Box::new([Run::default(); RUNS]),
             next: 0,
             view: None,
+            learned: Stamp::ZERO,
         }
     }
 
@@ -68,6 +71,13 @@ impl BeingHeard {
     /// Whether the latest beat showed that the peer misses us.
     pub fn missed(&self) -> bool {
         self.law.deadline() != Stamp::NEVER
+    }
+
+    /// Missing us until then makes FAILED: the law's instant, and not before the peer had the law's least time to answer,
+    /// counted from the beat that told. A lost beat of an idle link is told of when its promise has long been broken;
+    /// its retransmission may be on its way.
+    pub fn fail_at(&self) -> Stamp {
+        self.law.fail_at().max(self.learned + self.law.fail_fast())
     }
 
     /// The least round trip time measured lately.
@@ -101,9 +111,11 @@ impl BeingHeard {
             return self.answered(at);
         }
         if !self.missed() {
+            self.learned = at;
             self.law.arm(due);
         } else if newer {
             let ended = self.answered(at);
+            self.learned = at;
             self.law.arm(due);
             return ended;
         } else if due < self.law.deadline() {

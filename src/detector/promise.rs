@@ -83,6 +83,11 @@ impl Promise {
         self.deadline = Stamp::NEVER;
     }
 
+    /// The least silence past a deadline that makes FAILED.
+    pub fn fail_fast(&self) -> Duration {
+        self.fail_fast
+    }
+
     /// Silence past the deadline that makes FAILED: max(1.61 tau0, min(1.2 peak, learn_max)), and what both loops are
     /// known to be late by.
     fn fail_after(&self) -> Duration {

@@ -31,7 +31,7 @@ impl LinkJudge {
     }
 
     pub(super) fn fail_at(&self) -> Stamp {
-        self.hearing.fail_at().min(self.heard.law().fail_at())
+        self.hearing.fail_at().min(self.heard.fail_at())
     }
 
     /// The instant to look at FAILED again: the law's, or later while a gate holds.
