@@ -251,6 +251,7 @@ async fn status_has_the_fields_of_the_contract() {
         "promise_ms",
         "rtt_ms",
         "peak_ms",
+        "noise_ms",
         "last_seq",
         "mistakes",
         "outages_healed",

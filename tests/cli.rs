@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic; clippy only knows #[test] functions")]
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -168,7 +170,6 @@ fn unreadable_files_exit_78() {
 /// A configuration that another program makes is checked without a file.
 #[test]
 fn check_reads_a_pipe() {
-    use std::io::Write as _;
     let mut check = sidebeat(&["check", "/dev/stdin"]);
     check.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = check.spawn().unwrap();
@@ -201,6 +202,72 @@ fn overrides_are_checked_too() {
     assert_eq!(with("SIDEBEAT__OUTBOUND__STOCK_EU__CUT_AFTER", "off").code, Some(0));
     assert_eq!(with("SIDEBEAT__OUTBOUND__STOCK_EU__CUT_AFTER", "never").code, Some(78));
     assert_eq!(with("SIDEBEATS__X", "1").code, Some(0));
+}
+
+/// Answers every request with 200, as long as the test program runs.
+fn answers_all() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut io in listener.incoming().flatten() {
+            let (mut got, mut buf) = (Vec::new(), [0; 1024]);
+            while !got.windows(4).any(|w| w == b"\r\n\r\n") {
+                match io.read(&mut buf) {
+                    Ok(n @ 1..) => got.extend_from_slice(&buf[..n]),
+                    _ => break,
+                }
+            }
+            let _ = io.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\nconnection: close\r\n\r\nasked\n");
+        }
+    });
+    at
+}
+
+/// A bug of an earlier version: a sidecar that listened elsewhere than on the default port was never asked by its own
+/// health check, which then spoke for another sidecar in the same network namespace.
+#[test]
+fn commands_ask_the_sidecar_of_the_configuration() {
+    let (at, nobody) = (answers_all(), "127.0.0.1:1".to_owned());
+    let port = at.rsplit_once(':').unwrap().1;
+    let listens = |at: &str| format!("[admin]\nlisten = \"{at}\"\n");
+    let here = Temp::new("here.toml", listens(&at).as_bytes());
+    let anywhere = Temp::new("anywhere.toml", listens(&format!("0.0.0.0:{port}")).as_bytes());
+    let broken = Temp::new("broken.toml", format!("{}nonsense = 1\n", listens(&at)).as_bytes());
+    let elsewhere = Temp::new("elsewhere.toml", listens(&nobody).as_bytes());
+    // Argument, SIDEBEAT_ADMIN, SIDEBEAT__ADMIN__LISTEN, file: the first that is there is asked.
+    let cases = [
+        (Some(&at), Some(&nobody), Some(&nobody), &elsewhere),
+        (None, Some(&at), Some(&nobody), &elsewhere),
+        (None, None, Some(&at), &elsewhere),
+        (None, None, None, &here),
+        (None, None, None, &anywhere),
+        (None, None, None, &broken),
+    ];
+    for (argument, admin, listen, file) in cases {
+        let ask = |args: &[&str]| {
+            let mut command = sidebeat(args);
+            command.args(argument.map(|at| format!("--admin={at}"))).env("SIDEBEAT_CONFIG", file.path());
+            command.envs(admin.map(|at| ("SIDEBEAT_ADMIN", at)));
+            command.envs(listen.map(|at| ("SIDEBEAT__ADMIN__LISTEN", at)));
+            ran(command.output().unwrap())
+        };
+        let what = format!("{argument:?} {admin:?} {listen:?} {}", file.path());
+        let healthy = ask(&["healthcheck"]);
+        assert_eq!((healthy.code, healthy.out.as_str()), (Some(0), "ready\n"), "{what}: {}", healthy.err);
+        let told = ask(&["maintenance", "--for", "1s"]);
+        assert_eq!((told.code, told.out.as_str()), (Some(0), "asked\n"), "{what}: {}", told.err);
+        // What it answers is no status.
+        let status = ask(&["status"]);
+        assert!(
+            status.err.contains("broken answer from") && status.err.contains(port),
+            "{what}: {}",
+            status.err
+        );
+    }
+    let mut unasked = sidebeat(&["healthcheck"]);
+    let none = ran(unasked.env("SIDEBEAT_CONFIG", elsewhere.path()).output().unwrap());
+    assert_eq!(none.code, Some(1));
+    assert!(none.err.contains("nobody answers on 127.0.0.1:1:"), "{}", none.err);
 }
 
 #[test]

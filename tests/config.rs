@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sidebeat::config::{self, Config, DetectorKind, Errors, Place, Problem, schema};
+use sidebeat::config::{self, Config, Decay, DetectorKind, Errors, Place, Problem, ShadowLaw, schema};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -62,6 +62,15 @@ fn valid_samples_are_valid_without_unexpected_warnings() {
 }
 
 /// `# expect: line:column key: what` lines name all errors of a sample; `file` stands for no place.
+#[test]
+fn the_samples_for_containers_are_valid() {
+    for (name, path, _) in samples("../docker", 2) {
+        let (_, warnings) =
+            config::load(&path, std::iter::empty()).unwrap_or_else(|e| panic!("{name}:\n{e}"));
+        assert!(warnings.is_empty(), "{name}: {warnings:?}");
+    }
+}
+
 #[test]
 fn invalid_samples_give_exactly_the_expected_errors() {
     for (name, _, text) in samples("invalid", 25) {
@@ -196,7 +205,9 @@ fn environment_overrides_the_file_and_the_defaults() {
     .unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((config.beat.idle, config.beat.duty), (Duration::from_millis(50), 2));
     assert_eq!(config.detector.tau_min, Duration::from_millis(4));
-    assert_eq!(config.detector.shadows, [DetectorKind::Phi, DetectorKind::Huddm]);
+    let shadows: Vec<_> = config.detector.shadows.iter().map(|s| (s.name.as_str(), s.law)).collect();
+    let of = ShadowLaw::Configured;
+    assert_eq!(shadows, [("phi", of(DetectorKind::Phi)), ("huddm", of(DetectorKind::Huddm))]);
     assert_eq!(config.detector.p95.window, 50);
     assert_eq!((config.node.id.as_str(), config.limits.memory), ("7", 512 << 20));
     assert_eq!(config.limits.link_queue, 131_072);
@@ -271,6 +282,95 @@ fn a_timeout_that_judges_must_outlast_idle_beats() {
     }
     assert!(warned("kind = \"timeout\"\n[detector.timeout]\nafter = \"4s\"").is_empty());
     assert!(warned("kind = \"phi\"").is_empty());
+}
+
+/// What a health check asks: the environment, else the file, else the default, whatever else is wrong with them.
+#[test]
+fn the_admin_address_is_found_where_run_would_find_it() {
+    let file = std::env::temp_dir().join(format!("sidebeat-listen-{}.toml", std::process::id()));
+    let found = |text: &str, env: Option<&str>| {
+        std::fs::write(&file, text).unwrap();
+        let env = env.map(|v| ("SIDEBEAT__ADMIN__LISTEN".to_owned(), v.to_owned()));
+        config::admin_listen(&file, env.into_iter()).to_string()
+    };
+    let written = "[admin]\nlisten = \"127.0.0.1:7431\"\n";
+    assert_eq!(found(written, None), "127.0.0.1:7431");
+    assert_eq!(found(written, Some("[::1]:7432")), "[::1]:7432");
+    assert_eq!(found(written, Some("nowhere")), "127.0.0.1:7431");
+    assert_eq!(
+        found(&format!("{written}[beat]\nidel = \"1s\"\n[trace]\npath = 7\n"), None),
+        "127.0.0.1:7431"
+    );
+    for text in
+        ["", "[admin]\nlisten = 7431\n", "[admin]\nlisten = \"host:1\"\n", "admin = 1\n", "\0\n[[[", INBOUND]
+    {
+        assert_eq!(found(text, None), "127.0.0.1:7421", "{text:?}");
+        assert_eq!(found(text, Some("127.0.0.1:7433")), "127.0.0.1:7433", "{text:?}");
+    }
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(config::admin_listen(&file, std::iter::empty()).to_string(), "127.0.0.1:7421");
+    assert_eq!(config::admin_listen(Path::new("/"), std::iter::empty()).to_string(), "127.0.0.1:7421");
+    let other = [
+        ("SIDEBEAT__NODE__ID".to_owned(), "x".to_owned()),
+        ("SIDEBEAT__NO__SUCH".to_owned(), "1".to_owned()),
+    ];
+    assert_eq!(config::admin_listen(&file, other.into_iter()).to_string(), "127.0.0.1:7421");
+}
+
+#[test]
+fn shadows_with_parameters_of_their_own_are_read_and_checked() {
+    let with = |list: &str| {
+        let text = format!("{INBOUND}[detector]\nshadows = [{list}]\n");
+        config::parse(&text, "f", std::iter::empty())
+    };
+    let ms = Duration::from_millis;
+    let (config, warnings) =
+        with("\"huddm-tick\", \"huddm-miss\", \"timeout-27ms\", \"timeout-1m30s\"").unwrap();
+    let laws: Vec<_> = config.detector.shadows.iter().map(|s| s.law).collect();
+    let wanted = [
+        ShadowLaw::Huddm(Decay::Tick),
+        ShadowLaw::Huddm(Decay::Miss),
+        ShadowLaw::Timeout(ms(27)),
+        ShadowLaw::Timeout(ms(90_000)),
+    ];
+    assert_eq!(laws, wanted);
+    let texts: Vec<_> = warnings.iter().map(summary).collect();
+    assert!(texts.len() == 1 && texts[0].contains("\"timeout-27ms\" fails between two beats"), "{texts:?}");
+    for (bad, what) in [
+        ("\"timeout-\"", "holds no time"),
+        ("\"timeout-4ms\"", "holds no time"),
+        ("\"timeout-2h\"", "holds no time"),
+        ("\"timeout-1m 30s\"", "holds no time"),
+        ("\"timeout-27\"", "holds no time"),
+        ("\"huddm-tock\"", "did you mean \"huddm-tick\""),
+        ("\"timeout-27ms\", \"timeout-27ms\"", "listed twice"),
+        (&(10..27).map(|n| format!("\"timeout-{n}ms\"")).collect::<Vec<_>>().join(","), "has 17 shadows"),
+    ] {
+        let errors = with(bad).unwrap_err().to_string();
+        assert!(errors.contains(what), "{bad}: {errors}");
+    }
+    let kind = format!("{INBOUND}[detector]\nkind = \"huddm-tick\"\n");
+    assert!(parse(&kind).is_err(), "the one that acts is told by its table");
+}
+
+#[test]
+fn a_timeout_in_steps_is_checked_as_a_whole() {
+    let warned = |keys: &str| {
+        let text = format!(
+            "{INBOUND}[beat]\nidle = \"1s\"\n[detector]\nkind = \"timeout\"\n[detector.timeout]\n{keys}\n"
+        );
+        let (config, warnings) =
+            config::parse(&text, "f", std::iter::empty()).unwrap_or_else(|e| panic!("{e}"));
+        (config.detector.steps, warnings.iter().map(summary).collect::<Vec<_>>())
+    };
+    let (steps, warnings) = warned("interval = \"300ms\"\nmisses = 2\nbuffer = \"100ms\"");
+    let ms = Duration::from_millis;
+    assert_eq!((steps.interval, steps.misses, steps.buffer), (Some(ms(300)), 2, Some(ms(100))));
+    assert!(warnings.len() == 1 && warnings[0].contains("time-out is 700ms"), "{warnings:?}");
+    let (steps, warnings) = warned("interval = \"1s\"");
+    assert_eq!((steps.misses, steps.buffer, warnings.len()), (3, None, 0), "{warnings:?}");
+    let (_, warnings) = warned("buffer = \"100ms\"");
+    assert!(warnings.len() == 1 && warnings[0].contains("does nothing without"), "{warnings:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use sidebeat::admin::hook::Hook;
-use support::child::{command, finish, run};
+use support::child::{Process, command, finish, run};
 use support::pair::{Pair, Setup};
 use support::service::{HANG, Service};
 use support::{TempDir, eventually, have};
@@ -299,6 +299,78 @@ fn the_hook_for_the_jvm() {
     let said = run(java.arg(hooks("SidebeatGcHook.java")).arg(&s.socket));
     assert!(said.starts_with("ok announced a pause of "), "{said}");
     s.wait_logged("gc near: old generation");
+    s.pair.finish();
+}
+
+/// The recipe of docs/hooks.md as it is written, but for the place of the socket: a service that knows nothing of it fills
+/// its heap, and both ends show what its JVM announces.
+#[test]
+fn the_agent_for_the_jvm_without_touching_the_service() {
+    if !(there("java", "-version") && there("javac", "-version") && there("jar", "--version")) {
+        return;
+    }
+    let docs = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/hooks.md")).unwrap();
+    let recipe = docs.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
+    let recipe: Vec<_> = recipe.filter(|block| block.contains("-javaagent")).collect();
+    let [recipe] = recipe[..] else { panic!("one recipe, not {}", recipe.len()) };
+    let (s, dir) = (Scene::start(), TempDir::new());
+    let script = recipe.replace("/run/sidebeat/hook.sock", s.socket.to_str().unwrap());
+    assert_ne!(script, recipe);
+    std::fs::copy(hooks("SidebeatGcHook.java"), dir.join("SidebeatGcHook.java")).unwrap();
+    std::fs::write(dir.join("Service.java"), SERVICE).unwrap();
+    let jar = "javac -d service Service.java && jar cfe service.jar Service -C service .";
+    run(command("sh", None).args(["-ec", jar]).current_dir(dir.path()));
+    // For `java` only, unlike other variables: a compiler needs more memory.
+    let heap = "-Xmx48m -XX:+UseSerialGC -XX:TieredStopAtLevel=1";
+    let mut sh = command("sh", None);
+    sh.args(["-ec", &script]).current_dir(dir.path()).env("JDK_JAVA_OPTIONS", heap);
+    let mut service = Process::start(&mut sh, &dir.join("service.log"));
+    s.wait_seen("gc near: old generation");
+    std::fs::write(dir.join("stop"), "").unwrap();
+    let ended = eventually(HANG, "the service ends", || service.ended().ok_or_else(|| service.log()));
+    assert!(ended.success(), "{}", service.log());
+    s.pair.finish();
+}
+
+/// Keeps most of its heap, and makes garbage until it is told to stop or its folder is gone.
+const SERVICE: &str = r#"
+import java.io.File;
+import java.util.ArrayList;
+import java.util.List;
+
+public class Service {
+    public static void main(String[] args) throws Exception {
+        Runtime heap = Runtime.getRuntime();
+        List<byte[]> kept = new ArrayList<>();
+        while (new File("service.jar").exists() && !new File("stop").exists()) {
+            for (int i = 0; i < 16; i++) {
+                byte[] some = new byte[64 * 1024];
+                if (heap.totalMemory() - heap.freeMemory() < heap.maxMemory() * 9 / 10) {
+                    kept.add(some);
+                }
+            }
+            Thread.sleep(1);
+        }
+    }
+}
+"#;
+
+/// A bug of an earlier version: the JVM's thread for notices waited for a stopped sidecar for as long as it was stopped,
+/// and the notices of later collections piled up behind it.
+#[test]
+fn the_hook_for_the_jvm_does_not_wait_for_a_sidecar_that_hangs() {
+    if !there("java", "-version") {
+        return;
+    }
+    let s = Scene::start();
+    s.pair.far().process().signal(rustix::process::Signal::STOP);
+    let mut java = command("java", None);
+    java.args(["-Xmx48m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+    let out = finish(java.arg(hooks("SidebeatGcHook.java")).arg(&s.socket), Duration::from_secs(60));
+    s.pair.far().process().signal(rustix::process::Signal::CONT);
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(said.contains("no answer within 200 ms"), "{said}{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(out.status.code(), Some(1));
     s.pair.finish();
 }
 

@@ -20,6 +20,8 @@ mod inbound;
 mod inbound_abuse;
 #[path = "link_script/isolation.rs"]
 mod isolation;
+#[path = "link_script/liars.rs"]
+mod liars;
 #[path = "link_script/one_stream.rs"]
 mod one_stream;
 #[path = "link_script/outbound.rs"]

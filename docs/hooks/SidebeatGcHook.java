@@ -3,8 +3,11 @@ import java.io.IOException;
 import java.lang.management.GarbageCollectorMXBean;
 import java.lang.management.ManagementFactory;
 import java.lang.management.MemoryUsage;
+import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -31,6 +34,8 @@ import javax.management.openmbean.CompositeData;
 public final class SidebeatGcHook implements NotificationListener {
     /** Announced at least for this long, and at most for 30 s. */
     private static final long LEAST_MS = 500;
+    /** A sidecar that hangs is waited for this long: notices of later collections would pile up behind it. */
+    private static final long ANSWER_MS = 200;
 
     private final UnixDomainSocketAddress socket;
     private final double threshold;
@@ -61,12 +66,24 @@ public final class SidebeatGcHook implements NotificationListener {
 
     /** One line to the sidecar and its answer. */
     public String say(String line) throws IOException {
-        try (SocketChannel channel = SocketChannel.open(socket)) {
+        try (SocketChannel channel = SocketChannel.open(StandardProtocolFamily.UNIX); Selector selector = Selector.open()) {
+            channel.configureBlocking(false);
+            if (!channel.connect(socket) && !channel.finishConnect()) {
+                throw new IOException("the sidecar accepts nobody");
+            }
             channel.write(ByteBuffer.wrap((line + "\n").getBytes(StandardCharsets.UTF_8)));
             channel.shutdownOutput();
+            channel.register(selector, SelectionKey.OP_READ);
             ByteBuffer answer = ByteBuffer.allocate(1024);
-            while (answer.hasRemaining() && channel.read(answer) >= 0) {
-                // To the end: the sidecar closes after the last answer.
+            long end = System.nanoTime() + ANSWER_MS * 1_000_000;
+            // To the end: the sidecar closes after the last answer.
+            for (int n = 0; n >= 0 && answer.hasRemaining(); n = channel.read(answer)) {
+                long left = (end - System.nanoTime()) / 1_000_000;
+                if (left <= 0) {
+                    throw new IOException("no answer within " + ANSWER_MS + " ms");
+                }
+                selector.select(left);
+                selector.selectedKeys().clear();
             }
             return new String(answer.array(), 0, answer.position(), StandardCharsets.UTF_8).trim();
         }

@@ -20,7 +20,7 @@ use super::table;
 
 /// A look or a command on the same machine; a busy one may be slow.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Docker's own limit in our HEALTHCHECK line.
+/// Less than the limit of Docker in our HEALTHCHECK line: what is wrong shall be said.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between two looks of `--watch`.
 const WATCH_EVERY: Duration = Duration::from_millis(500);

@@ -75,6 +75,8 @@ pub struct Event {
     pub promise_ms: Option<f64>,
     /// Learned lateness, ms.
     pub peak_ms: Option<f64>,
+    /// Lateness of its loop that the peer told, ms.
+    pub noise_ms: Option<f64>,
     /// Round trip, ms.
     pub rtt_ms: Option<f64>,
     /// Whether it rests on proof and not on silence.
@@ -108,6 +110,7 @@ impl Event {
             silence_ms: None,
             promise_ms: None,
             peak_ms: None,
+            noise_ms: None,
             rtt_ms: None,
             by_proof: false,
             mistake: false,

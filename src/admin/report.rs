@@ -144,6 +144,9 @@ pub struct Endpoint {
     pub rtt_ms: Option<f64>,
     /// Learned lateness, ms.
     pub peak_ms: Option<f64>,
+    /// Lateness of its loop that the peer told, in force, ms.
+    #[serde(default)]
+    pub noise_ms: Option<f64>,
     /// Highest beat sequence heard.
     pub last_seq: Option<u32>,
     /// FAILED by silence that life disproved.
@@ -202,6 +205,7 @@ impl Endpoint {
             promise_ms: None,
             rtt_ms: None,
             peak_ms: None,
+            noise_ms: None,
             last_seq: None,
             mistakes: 0,
             outages_healed: 0,

@@ -60,7 +60,7 @@ pub(super) fn render(s: &Status, colours: bool) -> String {
         out.push('\n');
         let head = [
             "UPSTREAM", "ENDPOINT", "NODE", "STATE", "CAUSE", "SCORE", "LINK", "SERVICE", "VOUCH", "VIA",
-            "SILENCE", "PROMISE", "RTT", "PEAK", "QUEUE", "MISTAKES",
+            "SILENCE", "PROMISE", "RTT", "PEAK", "NOISE", "QUEUE", "MISTAKES",
         ];
         aligned(&head, rows, colours, &mut out);
     }
@@ -116,6 +116,7 @@ fn row(upstream: &str, e: &Endpoint) -> Vec<Cell> {
         ms(e.promise_ms),
         ms(e.rtt_ms),
         ms(e.peak_ms),
+        ms(e.noise_ms),
         Cell::new(queue),
         Cell::new(e.mistakes.to_string()),
     ]
@@ -144,6 +145,7 @@ mod tests {
         dead.cause = Cause::Blackhole;
         dead.score = Some(0.001);
         dead.silence_ms = Some(61_000.0);
+        dead.noise_ms = Some(23.0);
         dead.node = Some("evil\x1b[2J".into());
         Status {
             node: "orders-1".into(),
@@ -167,9 +169,12 @@ mod tests {
         let t = render(&status(), false);
         let lines: Vec<&str> = t.lines().collect();
         assert_eq!(lines[0], "orders-1  up 1m 1s");
-        for (column, values) in
-            [("STATE", ["ACTIVE", "FAILED"]), ("CAUSE", ["-", "blackhole"]), ("SILENCE", ["-", "61.0s"])]
-        {
+        for (column, values) in [
+            ("STATE", ["ACTIVE", "FAILED"]),
+            ("CAUSE", ["-", "blackhole"]),
+            ("SILENCE", ["-", "61.0s"]),
+            ("NOISE", ["-", "23.0ms"]),
+        ] {
             let at = lines[2].find(column).unwrap();
             for (line, value) in lines[3..].iter().zip(values) {
                 assert!(line[at..].starts_with(value), "{column}:\n{t}");

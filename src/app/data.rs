@@ -19,7 +19,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::evidence::ServiceWatch;
 use crate::evidence::schedule::Recovery;
-use crate::metrics::{Direction, FrameKind, Metrics, RejectReason};
+use crate::metrics::{Direction, FrameKind, Metrics, OddBeat, RejectReason};
 use crate::proxy::accept::{Load, accept_loop};
 use crate::proxy::inbound::{Acceptor, Inbound};
 use crate::proxy::outbound::{self, Accepted};
@@ -374,6 +374,9 @@ impl Sink for Flushed {
         }
         self.metrics.beats_saved.inc_by(c.saved.take());
         self.metrics.discarded_frames.inc_by(c.discarded.take());
+        for kind in OddBeat::ALL {
+            self.metrics.odd_beats[kind.index()].inc_by(c.odd[kind.index()].take());
+        }
         let before = c.buffered.replace(buffered);
         self.metrics.buffered_bytes.add(buffered as i64 - before as i64);
     }

@@ -1,12 +1,14 @@
 //! Configuration to the parameters of the stages, and what all workers share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::admin::events::EventLog;
-use crate::config::{Config, Decay, DetectorKind, Enforce, LinkMode, LinkPolicy, Outbound, Protocol};
+use crate::config::{
+    Config, Decay, DetectorKind, Enforce, LinkMode, LinkPolicy, Outbound, Protocol, ShadowLaw,
+};
 use crate::detector;
 use crate::evidence::{self, ServiceStats};
 use crate::link::{credit, pace::PaceParams};
@@ -95,7 +97,7 @@ fn warn_http(c: &Config) {
 }
 
 fn up_metrics(c: &Config, metrics: &Metrics) -> Vec<Arc<UpstreamMetrics>> {
-    let shadows: Vec<_> = c.detector.shadows.iter().map(|kind| kind.name()).collect();
+    let shadows: Vec<_> = c.detector.shadows.iter().map(|s| label(&s.name)).collect();
     c.outbound.iter().map(|o| metrics.upstream_with(&o.name, &shadows)).collect()
 }
 
@@ -112,7 +114,15 @@ fn upstream(c: &Config, index: usize, o: &Outbound) -> Upstream {
     };
     let workers = c.node.workers;
     let endpoint = |(i, e): (usize, &crate::config::EndpointConf)| {
-        Arc::new(registry::Shared::new(i, e.address, e.link, e.weight, (index + i) % workers, workers))
+        Arc::new(registry::Shared::new(
+            i,
+            e.address,
+            e.link,
+            e.weight,
+            (index + i) % workers,
+            workers,
+            c.beat.duty,
+        ))
     };
     let params = UpstreamParams {
         name: o.name.clone(),
@@ -123,28 +133,65 @@ fn upstream(c: &Config, index: usize, o: &Outbound) -> Upstream {
         max_failed: o.max_failed,
         connect_timeout: o.connect_timeout,
         detector: detector_params(c, c.detector.kind),
-        shadows: c.detector.shadows.iter().map(|kind| (kind.name(), detector_params(c, *kind))).collect(),
+        shadows: c.detector.shadows.iter().map(|s| (label(&s.name), shadow_params(c, s.law))).collect(),
     };
     Upstream::new(params, enforce, o.endpoints.iter().enumerate().map(endpoint).collect())
+}
+
+/// A label that outlives every link and reload. Each name that was ever configured is kept once.
+fn label(name: &str) -> &'static str {
+    static ALL: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = all.get(name) {
+        return known;
+    }
+    let kept: &'static str = Box::leak(name.to_owned().into_boxed_str());
+    all.insert(kept);
+    kept
+}
+
+fn shadow_params(c: &Config, law: ShadowLaw) -> detector::Params {
+    match law {
+        ShadowLaw::Configured(kind) => detector_params(c, kind),
+        ShadowLaw::Huddm(decay) => {
+            detector::Params { kind: huddm(decay), ..detector_params(c, DetectorKind::Huddm) }
+        }
+        ShadowLaw::Timeout(timeout) => detector::Params {
+            timeout,
+            steps: detector::StepParams::default(),
+            ..detector_params(c, DetectorKind::Timeout)
+        },
+    }
+}
+
+fn huddm(decay: Decay) -> detector::Kind {
+    match decay {
+        Decay::Tick => detector::Kind::HuddmTick,
+        Decay::Miss => detector::Kind::HuddmMiss,
+    }
 }
 
 fn detector_params(c: &Config, kind: DetectorKind) -> detector::Params {
     let d = &c.detector;
     detector::Params {
-        kind: match (kind, d.decay) {
-            (DetectorKind::Promise, _) => detector::Kind::Promise,
-            (DetectorKind::Huddm, Decay::Tick) => detector::Kind::HuddmTick,
-            (DetectorKind::Huddm, Decay::Miss) => detector::Kind::HuddmMiss,
-            (DetectorKind::Phi, _) => detector::Kind::Phi,
-            (DetectorKind::Chen, _) => detector::Kind::Chen,
-            (DetectorKind::Timeout, _) => detector::Kind::Timeout,
-            (DetectorKind::P95, _) => detector::Kind::P95,
+        kind: match kind {
+            DetectorKind::Promise => detector::Kind::Promise,
+            DetectorKind::Huddm => huddm(d.decay),
+            DetectorKind::Phi => detector::Kind::Phi,
+            DetectorKind::Chen => detector::Kind::Chen,
+            DetectorKind::Timeout => detector::Kind::Timeout,
+            DetectorKind::P95 => detector::Kind::P95,
         },
         tau_min: d.tau_min,
         learn_max: d.learn_max,
         half_life: d.half_life,
         first_promise: c.beat.idle,
         timeout: d.timeout_after,
+        steps: detector::StepParams {
+            interval: d.steps.interval,
+            misses: d.steps.misses,
+            buffer: d.steps.buffer,
+        },
         phi: detector::PhiParams {
             threshold: d.phi.threshold,
             window: d.phi.window,
@@ -187,6 +234,7 @@ fn common(c: &Config, incarnation: u64, metrics: &Arc<Metrics>, ups: Arc<Upstrea
         hello_timeout: c.limits.hello_timeout,
         link_quota: Quota::new(c.limits.links),
         link_count: AtomicUsize::new(0),
+        duty: c.beat.duty,
         frozen_until: AtomicU64::new(0),
         draining: AtomicBool::new(false),
         metrics: metrics.clone(),
@@ -245,12 +293,33 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_shadow_may_bring_its_own_parameters() {
+        let c = config(
+            "[detector]\nshadows = [\"huddm\", \"huddm-tick\", \"huddm-miss\", \"timeout\", \"timeout-27ms\"]\n\
+             [detector.huddm]\ndecay = \"tick\"\n[detector.timeout]\nafter = \"2s\"\ninterval = \"500ms\"\n",
+        );
+        let shadows = upstream(&c, 0, &c.outbound[0]).params.shadows;
+        let names: Vec<_> = shadows.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["huddm", "huddm-tick", "huddm-miss", "timeout", "timeout-27ms"]);
+        let kinds: Vec<_> = shadows.iter().map(|(_, p)| p.kind).collect();
+        use crate::detector::Kind;
+        assert_eq!(kinds[..3], [Kind::HuddmTick, Kind::HuddmTick, Kind::HuddmMiss]);
+        let ms = std::time::Duration::from_millis;
+        let times: Vec<_> = shadows[3..].iter().map(|(_, p)| (p.timeout, p.steps.interval)).collect();
+        assert_eq!(times, [(ms(2000), Some(ms(500))), (ms(27), None)]);
+        assert!(std::ptr::eq(label("timeout-27ms"), shadows[4].0), "a name is kept once");
+    }
+
     /// Key of the catalog, table and key of the file.
     const SAME: &[(&str, &str, &str)] = &[
         ("tau_min", "detector.promise", "tau_min"),
         ("learn_max", "detector.promise", "learn_max"),
         ("half_life", "detector.promise", "half_life"),
         ("timeout", "detector.timeout", "after"),
+        ("timeout.interval", "detector.timeout", "interval"),
+        ("timeout.misses", "detector.timeout", "misses"),
+        ("timeout.buffer", "detector.timeout", "buffer"),
         ("phi.threshold", "detector.phi", "threshold"),
         ("phi.window", "detector.phi", "window"),
         ("phi.min_std", "detector.phi", "min_std"),

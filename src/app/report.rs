@@ -60,6 +60,7 @@ fn endpoint(u: &registry::Upstream, e: &Arc<Shared>) -> Endpoint {
         promise_ms: r.promise_ms,
         rtt_ms: r.rtt_ms,
         peak_ms: r.peak_ms,
+        noise_ms: r.noise_ms,
         last_seq: r.last_seq,
         mistakes: r.mistakes,
         outages_healed: r.outages_healed,

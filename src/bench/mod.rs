@@ -8,15 +8,17 @@ use serde::Serialize;
 use tokio::task::LocalSet;
 
 pub mod args;
+pub mod goal;
 pub mod heartbeat;
 pub mod rows;
 
 pub use args::Args;
 
 use crate::clock;
+use crate::demo::faults::Kind;
 use crate::demo::report::Fault;
 use crate::demo::{self, Setting, net, unattended};
-use args::{FaultArgs, Traffic, What};
+use args::{FaultArgs, Group, Traffic, What};
 use rows::{Done, Row};
 
 /// The whole report.
@@ -25,6 +27,8 @@ struct Report {
     rows: Vec<Row>,
     /// Faults that could not be injected, and what else could not be had.
     notes: Vec<String>,
+    /// Why the exit code is 1; empty if it is 0.
+    reasons: Vec<String>,
     duration_s: f64,
     /// How late a 1 ms ticker beside the load was woken, ms: p50, p99, max of the worst traffic.
     noise_ms: [f64; 3],
@@ -71,6 +75,7 @@ async fn perform(args: &FaultArgs, notes: Vec<String>) -> io::Result<bool> {
     let mut report = Report {
         rows: Vec::new(),
         notes,
+        reasons: Vec::new(),
         duration_s: 0.0,
         noise_ms: [0.0; 3],
         beat_active: "20ms".into(),
@@ -78,27 +83,48 @@ async fn perform(args: &FaultArgs, notes: Vec<String>) -> io::Result<bool> {
         seed,
     };
     let mut network = None;
+    let groups = possible(args, &mut report.notes);
     for traffic in &args.traffic {
-        eprintln!("traffic {}: {} faults", traffic.name(), args.kinds().len() * args.repeat as usize);
-        network = of_traffic(args, *traffic, seed, network, &mut report).await?;
+        let kinds: usize = groups.iter().map(|g| g.kinds.len()).sum();
+        eprintln!("traffic {}: {} faults", traffic.name(), kinds * args.repeat as usize);
+        for group in &groups {
+            network = of_traffic(args, *traffic, group, seed, network, &mut report).await?;
+        }
     }
+    report.reasons = goal::reasons(&report.rows, args.limit);
     report.duration_s = clock::now().since(begin).as_secs_f64();
     match args.json {
         true => println!("{}", serde_json::to_string(&report).map_err(io::Error::other)?),
         false => println!("{}", text(&report)),
     }
-    Ok(report.rows.iter().all(|r| r.met.is_none_or(|met| met == r.n)))
+    demo::say_exit(&report.reasons);
+    Ok(report.reasons.is_empty())
 }
 
-/// All faults under one traffic; gives the network back for the next.
+/// What can be had here of what is asked for. A path cannot be delayed everywhere: that is said once, and aloud.
+fn possible(args: &FaultArgs, notes: &mut Vec<String>) -> Vec<Group> {
+    let mut groups = args.groups();
+    let delays = groups.iter().any(|g| g.kinds.contains(&Kind::Delay));
+    if let Some(Err(why)) = (delays && args.inside).then(net::can_delay) {
+        let note = format!("{} skipped: {why}", Kind::Delay);
+        eprintln!("{note}");
+        notes.push(note);
+        groups.iter_mut().for_each(|g| g.kinds.retain(|k| *k != Kind::Delay));
+        groups.retain(|g| !g.kinds.is_empty());
+    }
+    groups
+}
+
+/// All faults of a group under one traffic; gives the network back for the next.
 async fn of_traffic(
     args: &FaultArgs,
     traffic: Traffic,
+    group: &Group,
     seed: u64,
     network: Option<net::Net>,
     report: &mut Report,
 ) -> io::Result<Option<net::Net>> {
-    let scene = args.scene(traffic).map_err(io::Error::other)?;
+    let scene = args.scene(traffic, group).map_err(io::Error::other)?;
     if let Some(beat) = scene.beat_active {
         report.beat_active = humantime::format_duration(beat).to_string();
     }
@@ -120,7 +146,7 @@ async fn of_traffic(
     let spans = stage.spans.borrow();
     let (skipped, conducted): (Vec<Fault>, Vec<Fault>) =
         run.faults.into_iter().partition(|f| f.skipped.is_some());
-    report.notes.extend(skipped.iter().map(Fault::line));
+    note_once(&mut report.notes, skipped.iter().map(Fault::line));
     let done: Vec<Done> = conducted
         .into_iter()
         .zip(spans.iter())
@@ -132,6 +158,15 @@ async fn of_traffic(
     let (events, shadows) = (stage.log.since(stage.begin), stage.log.shadows());
     report.rows.extend(rows::rows(traffic.name(), &done, &events, &shadows, judges));
     Ok(stage.scene.net.take())
+}
+
+/// A fault that cannot be had here is skipped each time: one note says so.
+fn note_once(notes: &mut Vec<String>, lines: impl Iterator<Item = String>) {
+    for line in lines {
+        if !notes.contains(&line) {
+            notes.push(line);
+        }
+    }
 }
 
 fn text(r: &Report) -> String {

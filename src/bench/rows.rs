@@ -5,7 +5,8 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use crate::demo::events::Event;
-use crate::demo::faults::{self, Expected, Span};
+use crate::demo::faults::{Expected, Span};
+use crate::demo::late::Past;
 use crate::demo::report::{Fault, ranks};
 use crate::stamp::Stamp;
 
@@ -57,6 +58,8 @@ pub struct Row {
     pub healed_ms: Option<Quantiles>,
     /// Learned lateness of the endpoint at the faults, most of them; null where nothing is learned.
     pub peak_ms: Option<f64>,
+    /// Lateness of its loop that the endpoint's sidecar told at the faults, most of them; null for shadows.
+    pub noise_ms: Option<f64>,
     /// Requests that failed; null for shadows.
     pub failed_requests: Option<u64>,
     /// FAILED that nothing explains, between the end of the fault before and the end of this one.
@@ -105,29 +108,35 @@ pub fn rows(
     let of = |name: &String| -> Vec<Event> {
         shadows.iter().filter(|e| e.detector.as_ref() == Some(name)).cloned().collect()
     };
-    let watched: Vec<(&String, Vec<Event>)> = judges.shadows.iter().map(|n| (n, of(n))).collect();
+    let said: Vec<(&String, Vec<Event>)> = judges.shadows.iter().map(|n| (n, of(n))).collect();
+    let watched: Vec<(&String, Past<'_>)> = said.iter().map(|(n, e)| (*n, Past::new(&spans, e))).collect();
+    let acted = Past::new(&spans, events);
     let mut out = Vec::new();
     for kind in kinds {
         let mine: Vec<(usize, &Done)> =
             done.iter().enumerate().filter(|(_, d)| d.fault.kind == kind).collect();
-        out.push(main_row(traffic, judges.main, &mine, count(events, &spans, &mine)));
-        for (name, events) in &watched {
-            out.push(shadow_row(traffic, &mine, name, events, count(events, &spans, &mine)));
+        out.push(main_row(traffic, judges.main, &mine, count(&acted, &spans, &mine)));
+        for (name, past) in &watched {
+            out.push(shadow_row(traffic, &mine, name, past, count(past, &spans, &mine)));
         }
     }
     out
 }
 
-/// Mistakes that happened between the fault before one of `mine` and its own end.
-fn count(events: &[Event], spans: &[(Expected, Span)], mine: &[(usize, &Done)]) -> usize {
-    let wrong = faults::mistakes(events, spans);
+/// Mistakes that happened between the fault before one of `mine` and its own end, or belong to one of them.
+fn count(past: &Past<'_>, spans: &[(Expected, Span)], mine: &[(usize, &Done)]) -> usize {
     let within = |at: Stamp| {
         mine.iter().any(|(i, d)| {
             let from = i.checked_sub(1).map_or(Stamp::ZERO, |before| spans[before].1.settled);
             at > from && at <= d.span.settled
         })
     };
-    wrong.iter().filter(|e| within(e.at())).count()
+    let wrong = past.mistakes();
+    let here = |(e, late): &&(&Event, Option<usize>)| match late {
+        Some(owner) => mine.iter().any(|(i, _)| i == owner),
+        None => within(e.at()),
+    };
+    wrong.iter().filter(here).count()
 }
 
 fn main_row(traffic: &'static str, name: &str, mine: &[(usize, &Done)], mistakes: usize) -> Row {
@@ -142,6 +151,7 @@ fn main_row(traffic: &'static str, name: &str, mine: &[(usize, &Done)], mistakes
         served_elsewhere_ms: of(|f| f.served_elsewhere_ms),
         healed_ms: of(|f| f.healed_ms),
         peak_ms: faults().filter_map(|f| f.peak_ms).reduce(f64::max),
+        noise_ms: faults().filter_map(|f| f.noise_ms).reduce(f64::max),
         failed_requests: Some(faults().map(|f| f.failed_requests).sum()),
         undetected: faults().filter(|f| f.detected_ms.is_none()).count(),
         cause: most(faults().filter_map(|f| f.cause.clone())),
@@ -153,10 +163,10 @@ fn shadow_row(
     traffic: &'static str,
     mine: &[(usize, &Done)],
     name: &str,
-    events: &[Event],
+    past: &Past<'_>,
     mistakes: usize,
 ) -> Row {
-    let seen: Vec<_> = mine.iter().map(|(_, d)| faults::seen(events, &d.span)).collect();
+    let seen: Vec<_> = mine.iter().map(|(i, _)| past.seen(*i)).collect();
     Row {
         detector: name.to_owned(),
         suspect_ms: Quantiles::of(seen.iter().map(|s| s.suspected_ms)),
@@ -182,6 +192,7 @@ fn empty(traffic: &'static str, mine: &[(usize, &Done)], mistakes: usize) -> Row
         served_elsewhere_ms: None,
         healed_ms: None,
         peak_ms: None,
+        noise_ms: None,
         failed_requests: None,
         mistakes,
         undetected: 0,
@@ -203,22 +214,24 @@ fn most(words: impl Iterator<Item = String>) -> Option<String> {
 /// The rows as a table in Markdown.
 pub fn table(rows: &[Row]) -> String {
     let mut out = String::from(
-        "| fault | traffic | detector | n (met) | SUSPECT p50 / p99 | T_D p50 / p99 / max | peak | elsewhere p50 / p99 | healed p50 / p99 \
-         | failed requests | mistakes | no FAILED | cause |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "| fault | traffic | detector | n (met) | SUSPECT p50 / p99 | T_D p50 / p99 / max | peak | noise | elsewhere p50 / p99 | healed \
+         p50 / p99 | failed requests | mistakes | no FAILED | cause |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let two = |q: &Option<Quantiles>| q.map_or("-".into(), |q| format!("{:.1} / {:.1}", q.p50, q.p99));
     for r in rows {
         let t_d = r.t_d_ms.map_or("-".into(), |q| format!("{:.1} / {:.1} / {:.1}", q.p50, q.p99, q.max));
         let name = if r.main { format!("**{}**", r.detector) } else { r.detector.clone() };
         let failed = r.failed_requests.map_or("-".into(), |n| n.to_string());
-        let peak = r.peak_ms.map_or("-".into(), |ms| format!("{ms:.1}"));
+        let most = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{ms:.1}"));
         let n = r.met.map_or(r.n.to_string(), |met| format!("{} ({met})", r.n));
         let _ = writeln!(
             out,
-            "| {} | {} | {name} | {n} | {} | {t_d} | {peak} | {} | {} | {failed} | {} | {} | {} |",
+            "| {} | {} | {name} | {n} | {} | {t_d} | {} | {} | {} | {} | {failed} | {} | {} | {} |",
             r.fault,
             r.traffic,
             two(&r.suspect_ms),
+            most(r.peak_ms),
+            most(r.noise_ms),
             two(&r.served_elsewhere_ms),
             two(&r.healed_ms),
             r.mistakes,
@@ -283,6 +296,22 @@ mod tests {
         assert_eq!((huddm.undetected, huddm.mistakes), (1, 0));
         let text = table(&rows);
         assert!(text.contains("| cut | steady | **chen** | 2 (2) |") && text.contains("| phi |"), "{text}");
+    }
+
+    /// It was a mistake of the next row, and the fault itself counted as missed.
+    #[test]
+    fn a_slow_shadow_is_credited_with_the_fault_before() {
+        let mut next = cut(3000, 25.0);
+        (next.fault.kind, next.span.endpoint) = ("hang", Some("b:1".into()));
+        let done = [cut(1000, 25.0), next];
+        let failed = Event { silence_ms: Some(3900.0), ..event(4400, "a:1", State::Failed, Some("heart")) };
+        let shadows = [failed, event(4600, "a:1", State::Active, Some("heart"))];
+        let names = ["heart".to_owned()];
+        let rows = rows("steady", &done, &[], &shadows, Judges { main: "promise", shadows: &names });
+        let heart: Vec<_> = rows.iter().filter(|r| !r.main).collect();
+        assert_eq!((heart[0].fault, heart[0].undetected, heart[0].mistakes), ("cut", 0, 0));
+        assert_eq!(heart[0].t_d_ms.map(|q| q.max), Some(3400.0));
+        assert_eq!((heart[1].fault, heart[1].undetected, heart[1].mistakes), ("hang", 1, 0));
     }
 
     #[test]

@@ -17,6 +17,15 @@ Examples:
 Exit codes: 0 success, 1 failure while running, 3 something is FAILED (status), 64 wrong command line,
 78 wrong configuration.";
 
+/// Names the configuration file where the command line does not.
+const CONFIG_VARIABLE: &str = "SIDEBEAT_CONFIG";
+const DEFAULT_CONFIG: &str = "/etc/sidebeat/sidebeat.toml";
+
+/// The configuration file of a `run` without arguments.
+pub(super) fn config_file() -> PathBuf {
+    std::env::var_os(CONFIG_VARIABLE).map_or_else(|| DEFAULT_CONFIG.into(), PathBuf::from)
+}
+
 /// Sidecar proxy that piggybacks liveness on business traffic.
 #[derive(Debug, Parser)]
 #[command(name = "sidebeat", version, after_help = EXAMPLES, arg_required_else_help = true)]
@@ -100,8 +109,8 @@ pub struct Run {
         short,
         long,
         value_name = "FILE",
-        env = "SIDEBEAT_CONFIG",
-        default_value = "/etc/sidebeat/sidebeat.toml"
+        env = CONFIG_VARIABLE,
+        default_value = DEFAULT_CONFIG
     )]
     pub config: PathBuf,
 }
@@ -114,12 +123,13 @@ pub struct Check {
     pub file: PathBuf,
 }
 
-/// Where the sidecar's admin server listens.
+/// Where the sidecar's admin server listens, if that was said.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct AdminAddress {
-    /// Admin address of the sidecar.
-    #[arg(long, value_name = "IP:PORT", env = "SIDEBEAT_ADMIN", default_value = "127.0.0.1:7421", value_parser = admin_address)]
-    pub admin: SocketAddr,
+    /// Admin address of the sidecar. Default: `[admin] listen` of the configuration that `sidebeat run` would read here,
+    /// from SIDEBEAT__ADMIN__LISTEN or its file.
+    #[arg(long, value_name = "IP:PORT", env = "SIDEBEAT_ADMIN", value_parser = admin_address)]
+    pub admin: Option<SocketAddr>,
 }
 
 fn admin_address(text: &str) -> Result<SocketAddr, String> {
@@ -198,7 +208,7 @@ mod tests {
         let cli =
             Cli::try_parse_from(["sidebeat", "maintenance", "--for", "500ms", "--admin", "[::1]:1"]).unwrap();
         let Command::Maintenance(m) = cli.command else { panic!() };
-        assert_eq!((m.for_, m.admin.admin.port()), (Some(Duration::from_millis(500)), 1));
+        assert_eq!((m.for_, m.admin.admin.map(|a| a.port())), (Some(Duration::from_millis(500)), Some(1)));
         let Command::Maintenance(m) =
             Cli::try_parse_from(["sidebeat", "maintenance", "--end"]).unwrap().command
         else {

@@ -1,9 +1,10 @@
 //! One function per command.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::args::{Command, ConfigCommand, Healthcheck, Maintenance, Status};
+use super::args::{self, AdminAddress, Command, ConfigCommand, Healthcheck, Maintenance, Status};
 use super::{CONFIG, RUNTIME, complain, environment, logging, print};
 use crate::admin::client;
 use crate::app::Hooks;
@@ -136,17 +137,22 @@ fn replay(args: &crate::replay::Args) -> ExitCode {
     }
 }
 
+/// The sidecar that is meant: two in one network namespace must not answer for each other.
+fn admin(a: AdminAddress) -> SocketAddr {
+    a.admin.unwrap_or_else(|| config::admin_listen(&args::config_file(), environment()))
+}
+
 fn status(a: Status) -> ExitCode {
-    client::status(a.admin.admin, a.watch, a.json)
+    client::status(admin(a.admin), a.watch, a.json)
 }
 
 fn maintenance(a: Maintenance) -> ExitCode {
     match a.socket {
         Some(path) => client::maintenance_by_socket(&path, a.for_, &a.reason),
-        None => client::maintenance(a.admin.admin, a.for_, &a.reason),
+        None => client::maintenance(admin(a.admin), a.for_, &a.reason),
     }
 }
 
 fn healthcheck(a: Healthcheck) -> ExitCode {
-    client::healthcheck(a.admin.admin)
+    client::healthcheck(admin(a.admin))
 }

@@ -10,7 +10,8 @@ use super::raw::{Document, Table};
 const MAX_WORKERS: usize = 64;
 
 /// What stands for an address that is missing: an error was reported, the value is never used.
-const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+pub(super) const NOWHERE: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 pub(super) fn build(document: &Document, report: &mut Report<'_>) -> Config {
     Config {
@@ -122,7 +123,7 @@ fn detector(document: &Document) -> Detector {
         learn_max: promise.duration("learn_max"),
         half_life: promise.duration("half_life"),
         decay: if huddm.text("decay") == Some("tick") { Decay::Tick } else { Decay::Miss },
-        shadows: table.words("shadows").iter().filter_map(|w| DetectorKind::from_name(w)).collect(),
+        shadows: table.words("shadows").iter().filter_map(|w| Shadow::from_name(w)).collect(),
         phi: Phi {
             threshold: phi.real("threshold"),
             window: window(phi),
@@ -131,6 +132,11 @@ fn detector(document: &Document) -> Detector {
         },
         chen: Chen { alpha: chen.duration("alpha"), window: window(chen) },
         timeout_after: timeout.duration("after"),
+        steps: Steps {
+            interval: timeout.duration_or_off("interval"),
+            misses: u32::try_from(timeout.int("misses")).unwrap_or(u32::MAX),
+            buffer: timeout.duration_or_off("buffer"),
+        },
         p95: P95 { factor: p95.real("factor"), window: window(p95) },
     }
 }

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::kind::{MAX_NAME, OWN_TIMEOUT, TIMEOUT_MAX, TIMEOUT_MIN};
+
 /// The whole configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -224,6 +226,48 @@ pub enum Decay {
     Miss,
 }
 
+/// One of `[detector] shadows`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shadow {
+    /// As written; its label in metrics and events.
+    pub name: String,
+    /// What judges.
+    pub law: ShadowLaw,
+}
+
+/// What a shadow is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShadowLaw {
+    /// With the parameters of its table.
+    Configured(DetectorKind),
+    /// `huddm` with this decay, whatever its table says.
+    Huddm(Decay),
+    /// A fixed time-out of its own.
+    Timeout(Duration),
+}
+
+impl Shadow {
+    /// The shadow of this name: that of a kind, `huddm-tick`, `huddm-miss`, or `timeout-27ms` with any time from 5 ms to 1 h.
+    pub fn from_name(name: &str) -> Option<Shadow> {
+        let law = match name {
+            "huddm-tick" => ShadowLaw::Huddm(Decay::Tick),
+            "huddm-miss" => ShadowLaw::Huddm(Decay::Miss),
+            _ => match name.strip_prefix(OWN_TIMEOUT) {
+                Some(time) => ShadowLaw::Timeout(own_timeout(time)?),
+                None => ShadowLaw::Configured(DetectorKind::from_name(name)?),
+            },
+        };
+        Some(Shadow { name: name.to_owned(), law })
+    }
+}
+
+/// A time that is also part of a label: letters, digits and a point.
+fn own_timeout(text: &str) -> Option<Duration> {
+    let plain = text.len() <= MAX_NAME && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
+    let time = humantime::parse_duration(text).ok().filter(|_| plain)?;
+    (TIMEOUT_MIN..=TIMEOUT_MAX).contains(&time).then_some(time)
+}
+
 /// `[detector]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Detector {
@@ -238,13 +282,15 @@ pub struct Detector {
     /// `[detector.huddm] decay`.
     pub decay: Decay,
     /// Who judges beside it without acting; each once.
-    pub shadows: Vec<DetectorKind>,
+    pub shadows: Vec<Shadow>,
     /// `[detector.phi]`.
     pub phi: Phi,
     /// `[detector.chen]`.
     pub chen: Chen,
     /// `[detector.timeout] after`.
     pub timeout_after: Duration,
+    /// `[detector.timeout]` `interval`, `misses`, `buffer`.
+    pub steps: Steps,
     /// `[detector.p95]`.
     pub p95: P95,
 }
@@ -269,6 +315,17 @@ pub struct Chen {
     pub alpha: Duration,
     /// Arrivals that are remembered.
     pub window: u32,
+}
+
+/// `[detector.timeout]` in steps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Steps {
+    /// Expected time between two arrivals; None: one fixed time-out instead.
+    pub interval: Option<Duration>,
+    /// Intervals that make FAILED.
+    pub misses: u32,
+    /// Added to them; None: measured.
+    pub buffer: Option<Duration>,
 }
 
 /// `[detector.p95]`.

@@ -129,10 +129,10 @@ fn outbound(outbound: &Outbound) -> Value {
 }
 
 fn detector(detector: &Detector) -> Value {
-    let (phi, chen, p95) = (&detector.phi, &detector.chen, &detector.p95);
+    let (phi, chen, p95, steps) = (&detector.phi, &detector.chen, &detector.p95, &detector.steps);
     json!({
         "kind": detector.kind.name(),
-        "shadows": detector.shadows.iter().map(|kind| kind.name()).collect::<Vec<_>>(),
+        "shadows": detector.shadows.iter().map(|s| &s.name).collect::<Vec<_>>(),
         "promise": {
             "tau_min": text(detector.tau_min),
             "learn_max": text(detector.learn_max),
@@ -146,7 +146,12 @@ fn detector(detector: &Detector) -> Value {
             "pause": text(phi.pause),
         },
         "chen": { "alpha": text(chen.alpha), "window": chen.window },
-        "timeout": { "after": text(detector.timeout_after) },
+        "timeout": {
+            "after": text(detector.timeout_after),
+            "interval": steps.interval.map(text),
+            "misses": steps.misses,
+            "buffer": steps.buffer.map(text),
+        },
         "p95": { "factor": p95.factor, "window": p95.window },
     })
 }

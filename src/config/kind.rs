@@ -9,6 +9,13 @@ use super::words::{duration_text, size_text};
 
 /// Longest name of an inbound or outbound, bytes: a metric label and a part of a file name.
 pub(super) const MAX_NAME: usize = 64;
+/// Most shadow detectors: each costs memory per link and counters per upstream.
+pub(super) const MAX_SHADOWS: usize = 16;
+/// A shadow with a time-out of its own begins like this.
+pub(super) const OWN_TIMEOUT: &str = "timeout-";
+/// Least and longest time-out that is death to a detector.
+pub(super) const TIMEOUT_MIN: Duration = Duration::from_millis(5);
+pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// Longest path of a socket, bytes: the kernel takes 107, and a new socket is made beside its place first.
 pub(super) const MAX_SOCKET_PATH: usize = 100;
 /// Longest path of HTTP, bytes.
@@ -92,8 +99,8 @@ pub enum Kind {
     Networks,
     /// A list of endpoints.
     Endpoints,
-    /// A list of different words.
-    Words(&'static [Choice]),
+    /// A list of different shadow detectors: words, and `timeout-` with a time of its own.
+    Shadows(&'static [Choice]),
     /// A log filter.
     Filter,
     /// A path of HTTP, beginning with a slash.
@@ -142,7 +149,9 @@ impl Kind {
             Kind::Endpoints => {
                 "a list of at least one \"IP:port\" or { address, weight, link_port }".to_owned()
             }
-            Kind::Words(choices) => format!("a list of some of {}, each once", listed(choices)),
+            Kind::Shadows(choices) => {
+                format!("a list of at most {MAX_SHADOWS} of {}, each once", shadows(choices))
+            }
             Kind::UrlPath => {
                 "a path such as \"/health\", at most 1024 bytes, without spaces or `#`".to_owned()
             }
@@ -175,7 +184,7 @@ impl Kind {
             Kind::Endpoints => {
                 "\"IP:port\", such as \"10.1.0.4:8080\" or \"[fd00::4]:8080\", or { address, weight, link_port }".to_owned()
             }
-            Kind::Words(choices) => listed(choices),
+            Kind::Shadows(choices) => shadows(choices),
             _ => self.allowed(),
         }
     }
@@ -191,7 +200,7 @@ impl Kind {
             Kind::Real { .. } => "number",
             Kind::Size { .. } => "size",
             Kind::Address(_) => "address",
-            Kind::Networks | Kind::Endpoints | Kind::Words(_) | Kind::Strings { .. } => "list",
+            Kind::Networks | Kind::Endpoints | Kind::Shadows(_) | Kind::Strings { .. } => "list",
         }
     }
 
@@ -203,8 +212,13 @@ impl Kind {
 
     /// True for lists, which [`super::read`] reads element by element.
     pub(super) fn is_list(&self) -> bool {
-        matches!(self, Kind::Networks | Kind::Endpoints | Kind::Words(_) | Kind::Strings { .. })
+        matches!(self, Kind::Networks | Kind::Endpoints | Kind::Shadows(_) | Kind::Strings { .. })
     }
+}
+
+fn shadows(choices: &[Choice]) -> String {
+    let (least, most) = (duration_text(TIMEOUT_MIN), duration_text(TIMEOUT_MAX));
+    format!("{}, \"{OWN_TIMEOUT}TIME\" with a time from {least} to {most}", listed(choices))
 }
 
 fn listed(choices: &[Choice]) -> String {

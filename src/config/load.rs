@@ -1,6 +1,7 @@
 //! A file and the environment to a checked configuration.
 
 use std::io::Read;
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -44,6 +45,25 @@ fn load_from(
     let name = path.display().to_string();
     let text = text_of(path, pipe).map_err(|(what, hint)| Errors::file(&name, what, hint))?;
     parse(&text, &name, env)
+}
+
+/// Where a sidecar with this file and environment serves its admin port: what the environment says, else the file, else the
+/// default. What is missing or wrong is passed over: the sidecar that is looked for may have been started before it was.
+pub fn admin_listen(path: &Path, env: impl Iterator<Item = (String, String)>) -> SocketAddr {
+    // A pipe would be taken from the program that is to read it.
+    let text = text_of(path, false).unwrap_or_default();
+    let none = Vec::new();
+    let tries: [(&str, Vec<(String, String)>); 3] =
+        [(&text, env.collect()), (&text, none.clone()), ("", none)];
+    tries.into_iter().find_map(|(text, env)| listen_of(text, env.into_iter())).unwrap_or(build::NOWHERE)
+}
+
+fn listen_of(text: &str, env: impl Iterator<Item = (String, String)>) -> Option<SocketAddr> {
+    let mut report = Report::new("", text);
+    let (root, _) = DeTable::parse_recoverable(text);
+    let vars = env::overrides(env, &mut report);
+    let document = read::read(root.get_ref(), vars, false, &mut report);
+    document.table("admin").address("listen")
 }
 
 /// The problem with a value that is right in itself and cannot be used on this machine, placed where it was written.

@@ -24,5 +24,5 @@ mod words;
 
 pub use checked::*;
 pub use filter::{Filter, parse_filter};
-pub use load::{MAX_BYTES, blame, load, load_again, parse};
+pub use load::{MAX_BYTES, admin_listen, blame, load, load_again, parse};
 pub use problem::{Errors, Place, Problem, Warning};

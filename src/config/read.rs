@@ -9,11 +9,11 @@ use toml::de::{DeTable, DeValue};
 
 use super::address::{read_address, read_network};
 use super::env::{self, Override};
-use super::kind::{Choice, Kind, Role};
+use super::kind::{Choice, Kind, MAX_SHADOWS, Role};
 use super::problem::{At, Report};
 use super::raw::{Document, Endpoint, Entry, Table};
 use super::schema::{self, Default, ENDPOINT, Key, PLANNED, SECTIONS, Section};
-use super::value::{Fault, Value, read_string, read_word, wrong_type};
+use super::value::{Fault, Value, read_shadow, read_string, wrong_type};
 use super::words::nearest;
 
 type Item<'t> = Spanned<DeValue<'t>>;
@@ -196,7 +196,11 @@ impl Reader<'_, '_> {
         match key.kind {
             Kind::Networks => self.networks(key, full, items, locate),
             Kind::Endpoints => self.endpoints(key, full, items, &at, locate),
-            Kind::Words(choices) => self.words(key, full, choices, items, locate),
+            Kind::Shadows(_) if items.len() > MAX_SHADOWS => {
+                let fault = Fault { what: format!("has {} shadows", items.len()), hint: None };
+                (self.refuse(&at, key, full, fault), true)
+            }
+            Kind::Shadows(choices) => self.shadows(key, full, choices, items, locate),
             Kind::Strings { most, .. } if items.len() > most => {
                 let fault = Fault { what: format!("has {} strings", items.len()), hint: None };
                 (self.refuse(&at, key, full, fault), true)
@@ -206,7 +210,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    fn words(
+    fn shadows(
         &mut self,
         key: &Key,
         full: &str,
@@ -216,7 +220,7 @@ impl Reader<'_, '_> {
     ) -> (Value, bool) {
         let mut list = Vec::new();
         for (index, item) in items.iter().enumerate() {
-            match read_word(choices, item.get_ref(), &list) {
+            match read_shadow(choices, item.get_ref(), &list) {
                 Ok(word) => list.push(word),
                 Err(fault) => {
                     self.refuse_element(&locate(item.span()), key, &format!("{full}[{index}]"), fault)

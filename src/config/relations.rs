@@ -4,8 +4,9 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
-use super::checked::Config;
+use super::checked::{Config, Shadow, ShadowLaw};
 
 use super::problem::{At, Report};
 use super::raw::{Document, Table};
@@ -237,24 +238,53 @@ fn orders(document: &Document, report: &mut Report<'_>) {
 
 /// A time-out that judges must outlast the beats of an idle link.
 fn timeout(document: &Document, report: &mut Report<'_>) {
-    let (detector, beat) = (document.table("detector"), document.table("beat"));
-    let judges = detector.text("kind") == Some("timeout");
-    let watches = detector.words("shadows").iter().any(|w| w == "timeout");
-    let table = document.table("detector.timeout");
-    let (after, idle) = (table.duration("after"), beat.duration("idle"));
-    if !(judges || watches) || after > idle || table.entry("after").broken || beat.entry("idle").broken {
+    let (detector, beat, table) =
+        (document.table("detector"), document.table("beat"), document.table("detector.timeout"));
+    let idle = beat.duration("idle");
+    if beat.entry("idle").broken {
         return;
     }
-    let (entry, key) = match table.entry("after").at {
-        At::File => (beat.entry("idle"), beat.key("idle")),
-        _ => (table.entry("after"), table.key("after")),
-    };
-    let what = format!(
-        "an idle link beats each {} and the time-out is {}: it fails between two beats",
-        duration_text(idle),
-        duration_text(after)
-    );
-    report.warn(&entry.at, key, what).hint("make detector.timeout.after a few times beat.idle");
+    let judges = detector.text("kind") == Some("timeout");
+    let watches = detector.words("shadows").iter().any(|w| w == "timeout");
+    let (key, after) = patience(table);
+    if (judges || watches) && after <= idle && !table.entry(key).broken {
+        let (entry, key) = match table.entry(key).at {
+            At::File => (beat.entry("idle"), beat.key("idle")),
+            _ => (table.entry(key), table.key(key)),
+        };
+        let what = format!(
+            "an idle link beats each {} and the time-out is {}: it fails between two beats",
+            duration_text(idle),
+            duration_text(after)
+        );
+        report.warn(&entry.at, key, what).hint("make detector.timeout.after a few times beat.idle");
+    }
+    for name in detector.words("shadows") {
+        let own = Shadow::from_name(name).map(|s| s.law);
+        if matches!(own, Some(ShadowLaw::Timeout(after)) if after <= idle) {
+            let what = format!(
+                "an idle link beats each {}: \"{name}\" fails between two beats",
+                duration_text(idle)
+            );
+            report.warn(&detector.entry("shadows").at, detector.key("shadows"), what);
+        }
+    }
+    let buffer = table.entry("buffer");
+    if buffer.at != At::File && !buffer.broken && table.duration_or_off("buffer").is_some() && key == "after"
+    {
+        report.warn(&buffer.at, table.key("buffer"), "does nothing without `interval`");
+    }
+}
+
+/// The key that `[detector.timeout]` goes by, and the least silence that is death to it.
+fn patience(table: &Table) -> (&'static str, Duration) {
+    match table.duration_or_off("interval") {
+        None => ("after", table.duration("after")),
+        Some(interval) => {
+            let misses = u32::try_from(table.int("misses")).unwrap_or(u32::MAX);
+            ("interval", interval.saturating_mul(misses) + table.duration("buffer"))
+        }
+    }
 }
 
 fn admin(table: &Table, report: &mut Report<'_>) {

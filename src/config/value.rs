@@ -8,9 +8,9 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::address::read_address;
-use super::checked::Cidr;
+use super::checked::{Cidr, Shadow};
 use super::filter::parse_filter;
-use super::kind::{Choice, Kind, MAX_NAME, MAX_SOCKET_PATH, MAX_URL_PATH};
+use super::kind::{Choice, Kind, MAX_NAME, MAX_SOCKET_PATH, MAX_URL_PATH, OWN_TIMEOUT};
 use super::words::{nearest, parse_size};
 
 /// A value of its kind. Lists are read by [`super::read`], element by element.
@@ -71,7 +71,7 @@ impl Kind {
                 let Some(text) = value.as_str() else { return wrong_type(value, "a string") };
                 self.read_text(text)
             }
-            Kind::Networks | Kind::Endpoints | Kind::Words(_) | Kind::Strings { .. } => {
+            Kind::Networks | Kind::Endpoints | Kind::Shadows(_) | Kind::Strings { .. } => {
                 wrong_type(value, "a list")
             }
         }
@@ -213,10 +213,21 @@ fn read_name(text: &str) -> Result<Value, Fault> {
     }
 }
 
-/// One element of a list of words, after those before it.
-pub(super) fn read_word(choices: &[Choice], value: &DeValue<'_>, before: &[String]) -> Result<String, Fault> {
+/// One element of a list of shadows, after those before it.
+pub(super) fn read_shadow(
+    choices: &[Choice],
+    value: &DeValue<'_>,
+    before: &[String],
+) -> Result<String, Fault> {
     let Some(text) = value.as_str() else { return wrong_type(value, "a string") };
-    read_choice(choices, text)?;
+    if !text.starts_with(OWN_TIMEOUT) {
+        read_choice(choices, text)?;
+    } else if Shadow::from_name(text).is_none() {
+        return fault_hint(
+            format!("\"{text}\" holds no time that is allowed"),
+            "write the time without blanks, such as \"timeout-27ms\"",
+        );
+    }
     if before.iter().any(|word| word == text) {
         return fault_hint(format!("\"{text}\" is listed twice"), "each counts once: remove one of them");
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::faults::Kind;
+use crate::config::{DetectorKind, Shadow};
 
 /// Arguments of `sidebeat demo`.
 #[derive(clap::Args, Clone, Debug)]
@@ -12,7 +13,7 @@ pub struct Args {
     #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub for_: Option<Duration>,
     /// Faults to inject, in this order: kill, hang, kill-sidecar, hang-sidecar, hang-observer, cut, cut-in,
-    /// cut-out, pause, notice, saturate, restart, deadlock, spin; or none.
+    /// cut-out, cut-link, delay, pause, notice, saturate, restart, deadlock, spin; or none.
     #[arg(long, value_name = "LIST", value_parser = parse_faults)]
     pub faults: Option<Faults>,
     /// How often the list is run through.
@@ -37,6 +38,9 @@ pub struct Args {
     /// (a control group, where possible).
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub cpu_quota: Option<u32>,
+    /// Workers of the client's sidecar; each has a link of its own to each service's sidecar.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub workers: u8,
     /// Number of services, each behind its own sidecar.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
     pub services: u8,
@@ -58,9 +62,9 @@ pub struct Args {
     /// The client's sidecar records there what `sidebeat replay` reads; a directory that exists.
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
-    /// Other detectors that hear the same frames in the client's sidecar and never act (timeout, p95, phi, chen, huddm,
-    /// promise): the report counts their mistakes too.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    /// Other detectors that hear the same frames in the client's sidecar and never act (promise, huddm, huddm-tick,
+    /// huddm-miss, phi, chen, timeout, p95, and timeout-27ms with any time): the report counts their mistakes too.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_shadow)]
     pub shadows: Vec<String>,
     /// Set by the demo itself when it has moved into its namespaces.
     #[arg(long, hide = true)]
@@ -80,6 +84,7 @@ impl Default for Args {
             bursts: false,
             burn: 0,
             cpu_quota: None,
+            workers: 1,
             services: 3,
             json: false,
             seed: None,
@@ -141,6 +146,15 @@ fn parse_seconds(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number.parse().ok()?).ok()
 }
 
+/// One of `--shadows`: what `detector.shadows` takes.
+pub(crate) fn parse_shadow(text: &str) -> Result<String, String> {
+    let known = || DetectorKind::ALL.map(DetectorKind::name).join(", ");
+    match Shadow::from_name(text) {
+        Some(shadow) => Ok(shadow.name),
+        None => Err(format!("expected one of {}, huddm-tick, huddm-miss, timeout-27ms", known())),
+    }
+}
+
 /// `KEY=VALUE`.
 pub(crate) fn parse_setting(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE, such as promise.tau_min=4ms")?;
@@ -189,6 +203,8 @@ mod tests {
         let b = parse(&["--hold", "300ms", "--detector", "promise.tau_min=4ms", "--no-pid"]).unwrap();
         assert_eq!(b.hold, Duration::from_millis(300));
         assert_eq!(b.detector, [("promise.tau_min".to_owned(), "4ms".to_owned())]);
+        let c = parse(&["--shadows", "huddm,huddm-tick,timeout-27ms"]).unwrap();
+        assert_eq!(c.shadows, ["huddm", "huddm-tick", "timeout-27ms"]);
     }
 
     #[test]
@@ -217,6 +233,8 @@ mod tests {
             &["--detector", "kind"],
             &["--detector", "a b=1"],
             &["--rate", "100", "--gap", "5ms..6ms"],
+            &["--shadows", "huddm-tock"],
+            &["--shadows", "timeout-1ms"],
         ];
         assert!(!lines.is_empty());
         for line in lines {

@@ -14,10 +14,10 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::child::Running;
-use super::events::{self, EndpointStatus, Log};
+use super::events::{self, Log};
 use super::faults::{self, Expected, Kind, Span};
 use super::load::{Answer, Load};
-use super::net::Side;
+use super::net::{self, Net, Side};
 use super::report::{Fault, Transition};
 use super::scene::{Pod, Scene};
 use super::threads::Threads;
@@ -35,6 +35,8 @@ const HEAL_LIMIT: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_millis(300);
 /// A sidecar that came back is not tried again at once ("no" is remembered for up to 30 s and jitter).
 const LINK_LIMIT: Duration = Duration::from_secs(45);
+/// How much longer the path takes in a `delay`.
+const DELAY: Duration = Duration::from_millis(50);
 /// Size of the answer that a slow reader asks for, MiB: more than all buffers on the way.
 const LARGE_MIB: u32 = 256;
 
@@ -65,12 +67,23 @@ struct Injected {
     target: Option<usize>,
     /// The fault undid itself at this instant.
     over: Option<Stamp>,
-    reader: Option<TcpStream>,
+    held: Held,
+}
+
+/// What a fault holds on to until it is undone.
+#[derive(Debug, Default)]
+enum Held {
+    #[default]
+    Nothing,
+    /// A client that does not read.
+    Reader(TcpStream),
+    /// The client's port of the connection that is cut.
+    Port(u16),
 }
 
 impl Injected {
     fn new(at: Stamp, target: usize) -> Injected {
-        Injected { at, target: Some(target), over: None, reader: None }
+        Injected { at, target: Some(target), over: None, held: Held::Nothing }
     }
 }
 
@@ -83,6 +96,8 @@ impl Stage {
             return Fault::skipped(kind, name, expected, "no network that can be cut".to_owned());
         }
         self.busy.borrow_mut().insert(target);
+        // Asked for when all is over it would be what the fault has taught.
+        let before = events::status(self.scene.admin, config::UPSTREAM).await.unwrap_or_default();
         let witness = match kind {
             Kind::Kill => end_of(self.scene.pods[target].endpoint).await,
             _ => None,
@@ -96,16 +111,20 @@ impl Stage {
             Err(e) => return Fault::skipped(kind, name, expected, e.to_string()),
         };
         let events = self.log.since(span.at);
-        let mut out = Fault::new(kind, expected, &faults::seen(&events, &span));
+        let seen = faults::seen(&events, &span);
+        let mut out = Fault::new(kind, expected, &seen);
         out.transitions = faults::during(&events, &span).map(|e| Transition::new(e, span.at)).collect();
         out.target = target.map_or("client", |i| self.scene.pods[i].name.as_str()).to_owned();
         out.at_s = span.at.since(self.begin).as_secs_f64();
         out.kernel_ms = witness.and_then(|mut w| w.try_recv().ok()).map(|end| end.millis_since(span.at));
         out.held_ms = span.end.millis_since(span.at);
-        out.peak_ms = self.status_of(target).await.and_then(|s| s.peak_ms);
+        let hit = target.map(|i| self.scene.pods[i].endpoint.to_string());
+        let before = before.iter().find(|row| Some(&row.address) == hit.as_ref());
+        out.waited(faults::during(&events, &span), before);
         if let Some(w) = watched {
             out.watched(&w);
         }
+        out.met = Some(faults::met(kind, expected, &seen, out.failed_requests));
         self.spans.borrow_mut().push((expected, span));
         out
     }
@@ -115,7 +134,7 @@ impl Stage {
             Ok(injected) => injected,
             Err(e) => {
                 // Half of it may have happened.
-                let _ = self.undo(kind, target, None).await;
+                let _ = self.undo(kind, target, Held::Nothing).await;
                 return Err(e);
             }
         };
@@ -129,7 +148,7 @@ impl Stage {
             Some(over) => over,
             None => {
                 tokio::time::sleep_until(clock::instant(injected.at + hold)).await;
-                self.undo(kind, target, injected.reader).await?
+                self.undo(kind, target, injected.held).await?
             }
         };
         self.healed(injected.target, end + HEAL_LIMIT).await;
@@ -151,6 +170,19 @@ impl Stage {
             Kind::Cut | Kind::CutIn | Kind::CutOut => {
                 self.switch(kind, i, false).map(|at| Injected::new(at, i))
             }
+            Kind::CutLink => {
+                let port = net::connection_in_use(SocketAddr::new(pod.ip(), pod.link_port))?;
+                let cut = self.network(|net| net.switch_connection(i, port, false));
+                match cut {
+                    Ok((at, _)) => Ok(Injected { held: Held::Port(port), ..Injected::new(at, i) }),
+                    Err(e) => {
+                        // One of its two rules may be there.
+                        let _ = self.network(|net| net.switch_connection(i, port, true));
+                        Err(e)
+                    }
+                }
+            }
+            Kind::Delay => self.network(|net| net.delay(i, Some(DELAY))).map(|(at, _)| Injected::new(at, i)),
             Kind::Notice => {
                 announce(pod).await?;
                 signal(&pod.service, Signal::STOP).map(|at| Injected::new(at, i))
@@ -170,10 +202,16 @@ impl Stage {
         }
     }
 
-    async fn undo(&self, kind: Kind, i: usize, reader: Option<TcpStream>) -> io::Result<Stamp> {
+    async fn undo(&self, kind: Kind, i: usize, held: Held) -> io::Result<Stamp> {
         let pod = &self.scene.pods[i];
         let now = clock::now();
-        drop(reader);
+        match held {
+            Held::Port(port) => {
+                return self.network(|net| net.switch_connection(i, port, true)).map(|(at, _)| at);
+            }
+            Held::Reader(reader) => drop(reader),
+            Held::Nothing => {}
+        }
         match kind {
             Kind::Kill | Kind::Restart if pod.service.borrow().is_none() => self.scene.start_service(i)?,
             Kind::KillSidecar if pod.sidecar.borrow().is_none() => self.scene.start_sidecar(i).await?,
@@ -181,8 +219,9 @@ impl Stage {
             Kind::HangSidecar => return signal(&pod.sidecar, Signal::CONT),
             Kind::HangObserver => return signal(&self.scene.client, Signal::CONT),
             Kind::Cut | Kind::CutIn | Kind::CutOut => return self.switch(kind, i, true),
+            Kind::Delay => return self.network(|net| net.delay(i, None)).map(|(at, _)| at),
             // Those end by themselves.
-            Kind::Deadlock | Kind::Spin => {}
+            Kind::Deadlock | Kind::Spin | Kind::CutLink => {}
             Kind::Kill | Kind::Restart | Kind::KillSidecar | Kind::Saturate => {}
         }
         Ok(now)
@@ -194,9 +233,12 @@ impl Stage {
             Kind::CutOut => Side::Out,
             _ => Side::Both,
         };
+        self.network(|net| net.switch(i, side, join)).map(|(before, _)| before)
+    }
+
+    fn network<T>(&self, change: impl FnOnce(&mut Net) -> io::Result<T>) -> io::Result<T> {
         let mut net = self.scene.net.borrow_mut();
-        let net = net.as_mut().ok_or_else(|| io::Error::other("no network that can be cut"))?;
-        net.switch(i, side, join).map(|(before, _)| before)
+        change(net.as_mut().ok_or_else(|| io::Error::other("no network that can be cut"))?)
     }
 
     async fn restart(&self, i: usize) -> io::Result<Injected> {
@@ -219,7 +261,7 @@ impl Stage {
             let asked = tokio::time::timeout(Duration::from_secs(2), slow_reader(self.scene.listen)).await;
             let (reader, target) = asked.map_err(io::Error::from)??;
             if target == wanted || n == TRIES {
-                return Ok(Injected { reader: Some(reader), ..Injected::new(at, target) });
+                return Ok(Injected { held: Held::Reader(reader), ..Injected::new(at, target) });
             }
         }
         Err(io::Error::other("no service took the request for a large answer"))
@@ -239,12 +281,6 @@ impl Stage {
     fn all_active(&self, log: &Log, target: Option<usize>) -> bool {
         let mut pods = self.scene.pods.iter().enumerate().filter(|(i, _)| target.is_none_or(|t| t == *i));
         pods.all(|(_, pod)| log.state(&pod.endpoint.to_string()) == State::Active)
-    }
-
-    async fn status_of(&self, target: Option<usize>) -> Option<EndpointStatus> {
-        let address = self.scene.pods[target?].endpoint.to_string();
-        let rows = events::status(self.scene.admin, config::UPSTREAM).await.ok()?;
-        rows.into_iter().find(|r| r.address == address)
     }
 
     /// Waits until all endpoints are ACTIVE; gives the first pod from `next` on (in turn) that has a link. If none

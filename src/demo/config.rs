@@ -11,7 +11,7 @@ pub const UPSTREAM: &str = "orders";
 
 /// Of a pod's sidecar.
 pub fn of_pod(pod: &Pod, args: &Args) -> String {
-    let mut out = head(&pod.name, pod.admin);
+    let mut out = head(&pod.name, 1, pod.admin);
     let (link_listen, service_ip, allow) = match pod.netns {
         Some(_) => {
             (format!("0.0.0.0:{}", pod.link_port), "127.0.0.1".to_owned(), "allow = [\"192.0.2.0/24\"]\n")
@@ -30,7 +30,7 @@ pub fn of_pod(pod: &Pod, args: &Args) -> String {
 
 /// Of the client's sidecar.
 pub fn of_client(listen: SocketAddr, admin: SocketAddr, pods: &[Pod], args: &Args) -> String {
-    let mut out = head("client", admin);
+    let mut out = head("client", args.workers, admin);
     let _ = write!(
         out,
         "[[outbound]]\nname = \"{UPSTREAM}\"\nlisten = \"{listen}\"\nprotocol = \"tcp\"\nlink = \"auto\"\n"
@@ -53,8 +53,8 @@ pub fn of_client(listen: SocketAddr, admin: SocketAddr, pods: &[Pod], args: &Arg
     out
 }
 
-fn head(id: &str, admin: SocketAddr) -> String {
-    format!("[node]\nid = \"{id}\"\nworkers = 1\n[admin]\nlisten = \"{admin}\"\n")
+fn head(id: &str, workers: u8, admin: SocketAddr) -> String {
+    format!("[node]\nid = \"{id}\"\nworkers = {workers}\n[admin]\nlisten = \"{admin}\"\n")
 }
 
 fn beat(out: &mut String, args: &Args) {
@@ -106,16 +106,19 @@ mod tests {
             ["demo", "--detector", "promise.tau_min=4ms", "--detector", "kind=huddm", "--detector", "x.n=2"];
         let mut args = Cli::try_parse_from(line).unwrap().args;
         args.beat_active = Some(Duration::from_millis(10));
+        args.workers = 2;
         args.trace = Some("/var/\"a\" b".into());
         let addr = "127.0.0.1:5000".parse().unwrap();
         let client: toml::Value = toml::from_str(&of_client(addr, addr, &[pod(false)], &args)).unwrap();
         assert_eq!(client["detector"]["promise"]["tau_min"].as_str(), Some("4ms"));
+        assert_eq!(client["node"]["workers"].as_integer(), Some(2));
         assert_eq!(client["detector"]["kind"].as_str(), Some("huddm"));
         assert_eq!(client["detector"]["x"]["n"].as_integer(), Some(2));
         assert_eq!(client["trace"]["path"].as_str(), Some("/var/\"a\" b"));
         assert_eq!(client["beat"]["active"].as_str(), Some("10ms"));
         assert_eq!(client["outbound"][0]["endpoints"][0]["link_port"].as_integer(), Some(7420));
         let near: toml::Value = toml::from_str(&of_pod(&pod(false), &args)).unwrap();
+        assert_eq!(near["node"]["workers"].as_integer(), Some(1), "one observer sees one sidecar");
         assert_eq!(near["inbound"][0]["link_listen"].as_str(), Some("127.0.0.1:7420"));
         let far: toml::Value = toml::from_str(&of_pod(&pod(true), &args)).unwrap();
         assert_eq!(far["inbound"][0]["service"].as_str(), Some("127.0.0.1:8080"));

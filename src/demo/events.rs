@@ -38,6 +38,8 @@ pub struct Event {
     pub silence_ms: Option<f64>,
     /// The learned lateness, ms.
     pub peak_ms: Option<f64>,
+    /// Lateness of its loop that the peer told, ms.
+    pub noise_ms: Option<f64>,
     /// FIN, RST or a vouch, not silence.
     pub by_proof: bool,
     /// The observer calls it a mistake of its own.
@@ -59,6 +61,7 @@ impl Default for Event {
             score: None,
             silence_ms: None,
             peak_ms: None,
+            noise_ms: None,
             by_proof: false,
             mistake: false,
             detector: None,
@@ -235,6 +238,8 @@ pub struct EndpointStatus {
     pub silence_ms: Option<f64>,
     /// Learned lateness, ms.
     pub peak_ms: Option<f64>,
+    /// Lateness of its loop that the peer told, ms.
+    pub noise_ms: Option<f64>,
     /// Round trip, ms.
     pub rtt_ms: Option<f64>,
 }
@@ -254,6 +259,7 @@ pub fn endpoints(status: &Value, upstream: &str) -> Vec<EndpointStatus> {
             link: link_word(&e["link"]),
             silence_ms: e["silence_ms"].as_f64(),
             peak_ms: e["peak_ms"].as_f64(),
+            noise_ms: e["noise_ms"].as_f64(),
             rtt_ms: e["rtt_ms"].as_f64(),
         })
         .collect()
@@ -314,13 +320,14 @@ mod tests {
     fn status_is_read_with_and_without_its_optional_parts() {
         let v: Value = serde_json::from_str(
             r#"{"node":"client","uptime_s":1,"upstreams":[{"name":"orders","endpoints":[
-            {"address":"127.0.0.1:1","state":"active","score":0.97,"cause":"none","link":"framed","peak_ms":3.5},
+            {"address":"127.0.0.1:1","state":"active","score":0.97,"cause":"none","link":"framed","peak_ms":3.5,"noise_ms":19},
             {"address":"127.0.0.1:2","state":"failed","score":null,"link":{"mode":"plain"}}]}]}"#,
         )
         .unwrap();
         let rows = endpoints(&v, "orders");
         assert_eq!(rows.len(), 2);
         assert_eq!((rows[0].link.as_str(), rows[0].peak_ms), ("framed", Some(3.5)));
+        assert_eq!((rows[0].noise_ms, rows[1].noise_ms), (Some(19.0), None));
         assert_eq!((rows[1].link.as_str(), rows[1].score), ("plain", None));
         assert!(endpoints(&v, "other").is_empty());
         assert!(endpoints(&Value::Null, "orders").is_empty());

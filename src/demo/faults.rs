@@ -6,7 +6,9 @@ use std::str::FromStr;
 
 use super::events::Event;
 use crate::stamp::Stamp;
-use crate::verdict::State;
+use crate::verdict::{Cause, State};
+
+const STALL: &str = Cause::Stall.name();
 
 /// A fault of the contract's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,6 +29,10 @@ pub enum Kind {
     CutIn,
     /// Black hole away from the observer.
     CutOut,
+    /// Black hole for one connection between the sidecars: the node lives on another link.
+    CutLink,
+    /// The path towards the observer takes 50 ms longer from one packet to the next.
+    Delay,
     /// 500 ms SIGSTOP pulse of the service.
     Pause,
     /// The same pulse, announced to the service's sidecar first.
@@ -48,10 +54,12 @@ pub enum Expected {
     Failed,
     /// At least SUSPECT, and healed afterwards: the service's process cannot be seen by its sidecar.
     Suspect,
+    /// SUSPECT for a stall and never FAILED, and healed afterwards: the process runs and accepts.
+    Stalled,
     /// Never FAILED.
     NotFailed,
-    /// Whatever it was, healed afterwards.
-    Healed,
+    /// Noticed, no request lost, and ACTIVE again once there is a new process.
+    Replaced,
 }
 
 impl Expected {
@@ -60,15 +68,21 @@ impl Expected {
         match self {
             Expected::Failed => "failed",
             Expected::Suspect => "suspect",
+            Expected::Stalled => "suspect only",
             Expected::NotFailed => "not failed",
-            Expected::Healed => "healed",
+            Expected::Replaced => "noticed",
         }
+    }
+
+    /// FAILED is no mistake.
+    const fn may_fail(self) -> bool {
+        !matches!(self, Expected::Stalled | Expected::NotFailed)
     }
 }
 
 impl Kind {
     /// All kinds in the contract's order.
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 16] = [
         Kind::Kill,
         Kind::Hang,
         Kind::KillSidecar,
@@ -77,6 +91,8 @@ impl Kind {
         Kind::Cut,
         Kind::CutIn,
         Kind::CutOut,
+        Kind::CutLink,
+        Kind::Delay,
         Kind::Pause,
         Kind::Notice,
         Kind::Saturate,
@@ -96,6 +112,8 @@ impl Kind {
             Kind::Cut => "cut",
             Kind::CutIn => "cut-in",
             Kind::CutOut => "cut-out",
+            Kind::CutLink => "cut-link",
+            Kind::Delay => "delay",
             Kind::Pause => "pause",
             Kind::Notice => "notice",
             Kind::Saturate => "saturate",
@@ -107,16 +125,17 @@ impl Kind {
 
     /// Needs a network that can be cut.
     pub const fn needs_net(self) -> bool {
-        matches!(self, Kind::Cut | Kind::CutIn | Kind::CutOut)
+        matches!(self, Kind::Cut | Kind::CutIn | Kind::CutOut | Kind::CutLink | Kind::Delay)
     }
 
     /// What must follow. `pid_seen`: the sidecar can see the service's process.
     pub const fn expected(self, pid_seen: bool) -> Expected {
         match self {
+            Kind::CutLink | Kind::Delay => Expected::NotFailed,
             Kind::Hang | Kind::Pause if !pid_seen => Expected::Suspect,
-            Kind::Deadlock => Expected::Suspect,
+            Kind::Deadlock => Expected::Stalled,
             Kind::HangObserver | Kind::Notice | Kind::Saturate | Kind::Spin => Expected::NotFailed,
-            Kind::Restart => Expected::Healed,
+            Kind::Restart => Expected::Replaced,
             _ => Expected::Failed,
         }
     }
@@ -231,13 +250,16 @@ fn note_bad(out: &mut Seen, e: &Event, span: &Span, first: bool) {
     }
 }
 
-/// Whether a fault met its expectation.
-pub fn met(kind: Kind, expected: Expected, seen: &Seen) -> bool {
+/// Whether a fault met its expectation, with so many requests lost meanwhile.
+pub fn met(kind: Kind, expected: Expected, seen: &Seen, lost: u64) -> bool {
+    let stall = || [&seen.first_cause, &seen.cause].iter().any(|c| c.as_deref() == Some(STALL));
     let reached = match expected {
         Expected::Failed => seen.detected_ms.is_some() || (kind == Kind::KillSidecar && seen.plain),
         Expected::Suspect => seen.suspected_ms.is_some(),
+        Expected::Stalled => seen.suspected_ms.is_some() && seen.detected_ms.is_none() && stall(),
         Expected::NotFailed => seen.detected_ms.is_none(),
-        Expected::Healed => true,
+        // Before the end there is no new process that could be ACTIVE.
+        Expected::Replaced => lost == 0 && seen.healed_ms.is_some_and(|ms| ms > 0.0),
     };
     reached && seen.healed
 }
@@ -245,7 +267,7 @@ pub fn met(kind: Kind, expected: Expected, seen: &Seen) -> bool {
 /// FAILED transitions that no fault explains: outside of every fault's span, on another endpoint, or under a
 /// fault which must not fail anything.
 pub fn mistakes<'a>(events: &'a [Event], faults: &[(Expected, Span)]) -> Vec<&'a Event> {
-    let excused = |e: &Event| faults.iter().any(|(x, span)| *x != Expected::NotFailed && span.covers(e));
+    let excused = |e: &Event| faults.iter().any(|(x, span)| x.may_fail() && span.covers(e));
     events.iter().filter(|e| e.to == State::Failed && e.from != State::Failed && !excused(e)).collect()
 }
 
@@ -300,15 +322,15 @@ mod tests {
         assert_eq!(s.first_cause.as_deref(), Some("silent"));
         assert_eq!(s.cause.as_deref(), Some("blackhole"));
         assert_eq!((s.healed_ms, s.healed), (Some(80.0), true));
-        assert!(met(Kind::Cut, Expected::Failed, &s));
-        assert!(!met(Kind::Notice, Expected::NotFailed, &s));
+        assert!(met(Kind::Cut, Expected::Failed, &s, 0));
+        assert!(!met(Kind::Notice, Expected::NotFailed, &s, 0));
     }
 
     #[test]
     fn unhealed_does_not_meet() {
         let s = seen(&[event(101, Active, Failed, "crash")], &span(100, 200, 300));
         assert_eq!((s.healed, s.healed_ms), (false, None));
-        assert!(!met(Kind::Kill, Expected::Failed, &s));
+        assert!(!met(Kind::Kill, Expected::Failed, &s, 0));
     }
 
     #[test]
@@ -317,15 +339,54 @@ mod tests {
         let s = seen(&events, &span(100, 200, 300));
         assert!(s.plain && s.healed && s.detected_ms.is_none());
         assert_eq!((s.healed_ms, s.cause.as_deref()), (Some(0.0), Some("sidecar_lost")));
-        assert!(met(Kind::KillSidecar, Expected::Failed, &s));
-        assert!(!met(Kind::Kill, Expected::Failed, &s));
+        assert!(met(Kind::KillSidecar, Expected::Failed, &s, 0));
+        assert!(!met(Kind::Kill, Expected::Failed, &s, 0));
+    }
+
+    #[test]
+    fn a_dead_lock_must_be_doubted_for_a_stall_and_no_more() {
+        let all = span(100, 1300, 1400);
+        let judge = |events: &[Event]| {
+            let faults = [(Kind::Deadlock.expected(true), all.clone())];
+            let met = met(Kind::Deadlock, faults[0].0, &seen(events, &all), 0);
+            (met, mistakes(events, &faults).len())
+        };
+        let doubted = |cause| event(130, Active, Suspect, cause);
+        let healed = |from| event(1302, from, Active, "none");
+        assert_eq!(judge(&[doubted("stall"), healed(Suspect)]), (true, 0));
+        let refined = event(132, Suspect, Suspect, "stall");
+        assert_eq!(judge(&[doubted("silent"), refined, healed(Suspect)]), (true, 0));
+        assert_eq!(judge(&[doubted("silent"), healed(Suspect)]), (false, 0));
+        let failed = event(1150, Suspect, Failed, "stall");
+        assert_eq!(judge(&[doubted("stall"), failed, healed(Failed)]), (false, 1));
+        assert_eq!(judge(&[doubted("stall")]), (false, 0), "not healed");
+        assert_eq!(judge(&[]), (false, 0));
+        assert_eq!(Kind::Deadlock.expected(false), Expected::Stalled);
+    }
+
+    #[test]
+    fn a_restart_must_be_noticed_and_end_on_the_new_process() {
+        let judge = |events: &[Event], lost| {
+            let expected = Kind::Restart.expected(true);
+            let faults = [(expected, span(100, 110, 500))];
+            let met = met(Kind::Restart, expected, &seen(events, &faults[0].1), lost);
+            (met, mistakes(events, &faults).len())
+        };
+        let (gone, back) = (event(102, Active, Failed, "crash"), event(140, Failed, Active, "none"));
+        assert_eq!(judge(&[gone.clone(), back.clone()], 0), (true, 0), "a crash is what it looks like");
+        assert_eq!(judge(&[event(102, Active, Suspect, "draining"), back.clone()], 0), (true, 0));
+        assert_eq!(judge(&[], 0), (false, 0), "nobody noticed");
+        assert_eq!(judge(std::slice::from_ref(&gone), 0), (false, 0), "never back");
+        assert_eq!(judge(&[gone.clone(), back], 1), (false, 0), "a request was lost");
+        let early = event(105, Failed, Active, "none");
+        assert_eq!(judge(&[gone, early], 0), (false, 0), "the old process cannot have come back");
     }
 
     #[test]
     fn nothing_seen_is_fine_only_where_nothing_is_expected() {
         let s = seen(&[], &span(100, 200, 300));
-        assert!(met(Kind::Saturate, Expected::NotFailed, &s));
-        assert!(!met(Kind::Hang, Expected::Suspect, &s));
+        assert!(met(Kind::Saturate, Expected::NotFailed, &s, 0));
+        assert!(!met(Kind::Hang, Expected::Suspect, &s, 0));
         assert_eq!(s.healed_ms, None);
     }
 
@@ -347,5 +408,18 @@ mod tests {
         assert_eq!(Kind::Hang.expected(true), Expected::Failed);
         assert_eq!(Kind::Hang.expected(false), Expected::Suspect);
         assert_eq!(Kind::Kill.expected(false), Expected::Failed);
+        let failed = seen(
+            &[event(101, Active, Failed, "hang"), event(250, Failed, Active, "none")],
+            &span(100, 200, 300),
+        );
+        assert!(met(Kind::Hang, Expected::Suspect, &failed, 0), "at least");
+        let doubted = seen(
+            &[event(101, Active, Suspect, "stall"), event(250, Suspect, Active, "none")],
+            &span(100, 200, 300),
+        );
+        assert!(
+            met(Kind::Hang, Expected::Suspect, &doubted, 0)
+                && !met(Kind::Hang, Expected::Failed, &doubted, 0)
+        );
     }
 }

@@ -20,7 +20,7 @@ pub enum Action {
 }
 
 /// Keys of the faults, in the order of the help line.
-pub const KEYS: [(u8, Kind, &str); 14] = [
+pub const KEYS: [(u8, Kind, &str); 16] = [
     (b'k', Kind::Kill, "kill"),
     (b'h', Kind::Hang, "hang"),
     (b'p', Kind::Pause, "pause"),
@@ -29,6 +29,8 @@ pub const KEYS: [(u8, Kind, &str); 14] = [
     (b'c', Kind::Cut, "cut"),
     (b'i', Kind::CutIn, "cut-in"),
     (b'u', Kind::CutOut, "cut-out"),
+    (b'l', Kind::CutLink, "cut one link"),
+    (b'y', Kind::Delay, "delay the path"),
     (b's', Kind::KillSidecar, "kill sidecar"),
     (b'f', Kind::HangSidecar, "freeze sidecar"),
     (b'o', Kind::HangObserver, "stop observer"),

@@ -19,6 +19,7 @@ pub mod events;
 pub mod faults;
 pub mod http;
 pub mod keys;
+pub mod late;
 pub mod ledger;
 pub mod live;
 pub mod load;
@@ -184,5 +185,12 @@ async fn perform(args: Args, interactive: bool, mut notes: Vec<String>) -> io::R
         true => println!("{}", serde_json::to_string(&report).map_err(io::Error::other)?),
         false => println!("{}", report.text()),
     }
-    Ok(report.met())
+    let reasons = report.reasons();
+    say_exit(&reasons);
+    Ok(reasons.is_empty())
+}
+
+/// One line to stderr for each reason of an exit code of 1.
+pub(crate) fn say_exit(reasons: &[String]) {
+    reasons.iter().for_each(|why| eprintln!("exit 1: {why}"));
 }

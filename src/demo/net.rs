@@ -10,10 +10,11 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -39,6 +40,20 @@ pub fn possible() -> Result<&'static [&'static str], String> {
         }
     }
     Err(format!("no user and network namespaces here: {last}"))
+}
+
+/// Whether the router can delay what it forwards, from inside the namespace that [`possible`] gives.
+///
+/// # Errors
+/// `tc` or the kernel's `netem` is missing; says which.
+pub fn can_delay() -> Result<(), String> {
+    let netem = ["-n", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"];
+    let out =
+        Command::new("unshare").args(netem).output().map_err(|e| format!("unshare (util-linux): {e}"))?;
+    match out.status.success() {
+        true => Ok(()),
+        false => Err(format!("tc with netem: {}", String::from_utf8_lossy(&out.stderr).trim())),
+    }
 }
 
 fn can_route(way: &[&str]) -> Result<(), String> {
@@ -111,15 +126,15 @@ impl Net {
             there += &format!("addr add {r_ip}/30 dev r{n}\naddr add {q_ip}/30 dev q{n}\n");
             there += &format!("link set r{n} up\nlink set q{n} up\n");
         }
-        ip_batch(Command::new("ip"), &here)?;
-        ip_batch(program.command(Some(&ns_path(router)), &["ip"]), &there)?;
+        batch(Command::new("ip"), &here)?;
+        batch(program.command(Some(&ns_path(router)), &["ip"]), &there)?;
         for i in 0..self.pods.len() {
             let [_, _, q_ip, pod_ip] = addresses(i);
             let n = i + 1;
             let script = format!(
                 "link set lo up\naddr add {pod_ip}/30 dev p{n}\nlink set p{n} up\nroute add default via {q_ip}\n"
             );
-            ip_batch(program.command(Some(&self.pod(i)), &["ip"]), &script)?;
+            batch(program.command(Some(&self.pod(i)), &["ip"]), &script)?;
         }
         Ok(())
     }
@@ -132,6 +147,34 @@ impl Net {
     /// Address of pod `i`.
     pub fn address(&self, i: usize) -> IpAddr {
         addresses(i)[3].into()
+    }
+
+    /// Cuts or joins one TCP connection to pod `i`, the one from `port` of the client, both ways; the others go on. Gives
+    /// the instants right before and after the change, which takes milliseconds.
+    pub fn switch_connection(&mut self, i: usize, port: u16, join: bool) -> io::Result<(Stamp, Stamp)> {
+        let n = i + 1;
+        let verb = if join { "del" } else { "add" };
+        let script = [
+            format!("rule {verb} iif r{n} ipproto tcp sport {port} blackhole"),
+            format!("rule {verb} iif q{n} ipproto tcp dport {port} blackhole"),
+        ];
+        self.tool("ip", &script)
+    }
+
+    /// Packets from pod `i` to the client take `by` longer, or no longer so.
+    pub fn delay(&mut self, i: usize, by: Option<Duration>) -> io::Result<(Stamp, Stamp)> {
+        let n = i + 1;
+        let script = match by {
+            Some(by) => format!("qdisc add dev r{n} root netem delay {}ms", by.as_millis()),
+            None => format!("qdisc del dev r{n} root"),
+        };
+        self.tool("tc", &[script])
+    }
+
+    /// Has the router run lines of a batch of `ip` or `tc`.
+    fn tool(&mut self, program: &str, script: &[String]) -> io::Result<(Stamp, Stamp)> {
+        writeln!(self.commands, "{program} {}", script.join(";"))?;
+        self.answer()
     }
 
     /// Cuts or joins the path to pod `i`; gives the instants right before and after the change.
@@ -162,8 +205,9 @@ fn ns_path(pid: u32) -> PathBuf {
     format!("/proc/{pid}/ns/net").into()
 }
 
-fn ip_batch(mut ip: Command, script: &str) -> io::Result<()> {
-    let mut child = ip
+/// Of `ip` or `tc`, which read their lines alike.
+fn batch(mut tool: Command, script: &str) -> io::Result<()> {
+    let mut child = tool
         .args(["-batch", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -175,24 +219,40 @@ fn ip_batch(mut ip: Command, script: &str) -> io::Result<()> {
     let out = child.wait_with_output()?;
     match out.status.success() {
         true => Ok(()),
-        false => Err(io::Error::other(format!("ip: {}", String::from_utf8_lossy(&out.stderr).trim()))),
+        false => {
+            let said = String::from_utf8_lossy(&out.stderr);
+            let said = said.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+            Err(io::Error::other(format!("{}: {said}", tool.get_program().display())))
+        }
     }
 }
 
-/// The router's process: each line "0|1 INTERFACE..." sets whether what arrives there is forwarded, and is answered
-/// with the CLOCK_MONOTONIC ns before and after the writes. Ends with its input.
+/// The router's process: each line "0|1 INTERFACE..." sets whether what arrives there is forwarded, "ip LINE;LINE" and
+/// "tc LINE" run these tools, and each is answered with the CLOCK_MONOTONIC ns before and after the change. Ends with its
+/// input.
 pub fn router() -> io::Result<()> {
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
     let mut out = io::stdout();
     let now = clock::now().as_nanos();
     writeln!(out, "ok {now} {now}")?;
     for line in io::stdin().lock().lines() {
-        match forward(&line?) {
+        match obey(&line?) {
             Ok((before, after)) => writeln!(out, "ok {} {}", before.as_nanos(), after.as_nanos())?,
             Err(e) => writeln!(out, "error {e}")?,
         }
     }
     Ok(())
+}
+
+fn obey(line: &str) -> io::Result<(Stamp, Stamp)> {
+    match line.split_once(' ') {
+        Some((tool @ ("ip" | "tc"), script)) => {
+            let before = clock::now();
+            batch(Command::new(tool), &script.replace(';', "\n"))?;
+            Ok((before, clock::now()))
+        }
+        _ => forward(line),
+    }
 }
 
 fn forward(line: &str) -> io::Result<(Stamp, Stamp)> {
@@ -208,6 +268,35 @@ fn forward(line: &str) -> io::Result<(Stamp, Stamp)> {
         file.write_all(value.as_bytes())?;
     }
     Ok((before, clock::now()))
+}
+
+/// Port of the client's connection to `to` that sent something last: of several links the one in use.
+pub fn connection_in_use(to: SocketAddr) -> io::Result<u16> {
+    let dst = to.to_string();
+    let out = Command::new("ss").args(["-tinH", "state", "established", "dst", &dst]).output()?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    in_use(&text, to).ok_or_else(|| io::Error::other(format!("ss: no connection to {to}")))
+}
+
+/// Reads it from the output of `ss -ti`, which leaves out a `lastsnd` of 0 ms.
+fn in_use(text: &str, to: SocketAddr) -> Option<u16> {
+    let mut found: Vec<(u64, u16)> = Vec::new();
+    let mut before: Option<SocketAddr> = None;
+    let mut ours = false;
+    for word in text.split_whitespace() {
+        if let Ok(address) = word.parse::<SocketAddr>() {
+            ours = before.is_some() && address == to;
+            found.extend(before.filter(|_| ours).map(|local| (0, local.port())));
+            before = Some(address);
+            continue;
+        }
+        before = None;
+        let sent = word.strip_prefix("lastsnd:").and_then(|ms| ms.parse().ok());
+        if let (Some(last), Some(ms), true) = (found.last_mut(), sent, ours) {
+            last.0 = ms;
+        }
+    }
+    found.into_iter().min().map(|(_, port)| port)
 }
 
 /// A pod's namespace is kept by this process until its input ends.
@@ -240,6 +329,18 @@ mod tests {
 
     #[test]
     fn an_unknown_interface_is_an_error() {
-        assert!(forward("0 no-such-interface").is_err());
+        assert!(obey("0 no-such-interface").is_err());
+    }
+
+    #[test]
+    fn the_connection_in_use_is_the_one_that_sent_last() {
+        let text = "0 0 192.0.2.5:40002 198.51.100.6:7420 cubic wscale:7,7 rto:204 lastsnd:9000 lastrcv:8996\n\
+                    0 0 192.0.2.5:40004 198.51.100.6:7420\n\t cubic rto:204 lastsnd:12 lastrcv:3 lastack:3\n\
+                    0 0 192.0.2.9:40006 198.51.100.10:7420 cubic lastrcv:1\n";
+        let to = |ip: &str| format!("{ip}:7420").parse().unwrap();
+        assert_eq!(in_use(text, to("198.51.100.6")), Some(40004));
+        assert_eq!(in_use(text, to("198.51.100.10")), Some(40006), "none is told of what was sent just now");
+        assert_eq!(in_use(text, to("198.51.100.14")), None);
+        assert_eq!(in_use("", to("198.51.100.6")), None);
     }
 }

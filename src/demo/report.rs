@@ -5,11 +5,12 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::events::Event;
+use super::events::{EndpointStatus, Event};
 use super::faults::{Expected, Kind, Seen, met};
 use super::ledger::{Latency, Ledger, Watch};
 use super::quota::Throttled;
 use crate::stamp::Stamp;
+use crate::verdict::State;
 
 /// A transition of the target, relative to the fault.
 #[derive(Clone, Debug, Serialize)]
@@ -69,8 +70,10 @@ pub struct Fault {
     pub healed_ms: Option<f64>,
     /// Beginning to end of the fault.
     pub held_ms: f64,
-    /// Lateness that the observer has learned for this endpoint.
+    /// Lateness that the observer had learned for this endpoint when the fault came.
     pub peak_ms: Option<f64>,
+    /// Lateness of its own loop that the endpoint's sidecar told then: FAILED by silence waits for it too.
+    pub noise_ms: Option<f64>,
     /// Beginning of the run to the fault, s.
     pub at_s: f64,
     /// All transitions meanwhile.
@@ -93,7 +96,7 @@ impl Fault {
             kind: kind.name(),
             target: String::new(),
             expected: expected.name(),
-            met: Some(met(kind, expected, seen)),
+            met: Some(met(kind, expected, seen, 0)),
             verdict,
             cause: seen.cause.clone(),
             first_cause: seen.first_cause.clone(),
@@ -109,6 +112,7 @@ impl Fault {
             healed_ms: seen.healed_ms,
             held_ms: 0.0,
             peak_ms: None,
+            noise_ms: None,
             at_s: 0.0,
             transitions: Vec::new(),
             skipped: None,
@@ -126,6 +130,22 @@ impl Fault {
         self.served_elsewhere_ms = w.served_elsewhere_ms();
         self.last_caught_ms = w.last_caught_ms();
         (self.failed_requests, self.retried_requests, self.worst_ms) = (w.failed, w.retried, w.worst_ms);
+    }
+
+    /// Fills in what FAILED by silence had to wait for: from the first FAILED of the fault, or the first SUSPECT, whose
+    /// silence has taught nothing yet; if there was neither, as it was before.
+    pub fn waited<'e>(&mut self, during: impl Iterator<Item = &'e Event>, before: Option<&EndpointStatus>) {
+        let (mut failed, mut doubted) = (None, None);
+        for e in during {
+            match e.to {
+                State::Failed => failed = failed.or(Some(e)),
+                State::Suspect => doubted = doubted.or(Some(e)),
+                State::Active => {}
+            }
+        }
+        let said = failed.or(doubted);
+        self.peak_ms = said.and_then(|e| e.peak_ms).or_else(|| before?.peak_ms);
+        self.noise_ms = said.and_then(|e| e.noise_ms).or_else(|| before?.noise_ms);
     }
 
     /// One line for people.
@@ -252,6 +272,9 @@ impl Requests {
     }
 }
 
+/// Mistakes after the first minute that a run without faults, of up to an hour, may have: the project's goal.
+pub const SOAK_MISTAKES: usize = 1;
+
 /// What one detector said that no fault explains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Wrong {
@@ -301,9 +324,16 @@ pub struct Report {
 }
 
 impl Report {
-    /// No fault missed its expectation.
-    pub fn met(&self) -> bool {
-        self.faults.iter().all(|f| f.met != Some(false))
+    /// Why the run is no success; empty if it is one. A run without faults is a soak: it has its own goal.
+    pub fn reasons(&self) -> Vec<String> {
+        if self.faults.is_empty() && self.mistakes_after_minute > SOAK_MISTAKES {
+            let n = self.mistakes_after_minute;
+            return vec![format!("{n} mistakes after the first minute, at most {SOAK_MISTAKES} allowed")];
+        }
+        let missed = self.faults.iter().filter(|f| f.met == Some(false));
+        missed
+            .map(|f| format!("{} of {}: expected {}, came to {}", f.kind, f.target, f.expected, f.verdict))
+            .collect()
     }
 
     /// For people.
@@ -418,14 +448,55 @@ mod tests {
         assert_eq!(v["percentiles"]["kill"]["n"], 2);
         assert_eq!(v["percentiles"]["kill"]["detected_ms"]["max"], 1.4);
         assert!(v["percentiles"]["cut"].is_null());
-        assert!(r.met(), "a skipped fault is no failure");
+        assert!(r.reasons().is_empty(), "a skipped fault is no failure: {:?}", r.reasons());
         assert!(r.text().contains("skipped: no ip"));
         assert_eq!(v["shadows"]["phi"]["mistakes_after_minute"], 2);
         assert!(r.text().contains("phi (shadow): 3 mistakes, 2 of them after"));
     }
 
+    /// It was asked for when the fault was over, and had learned from it.
+    #[test]
+    fn the_peak_is_that_of_the_fault_and_not_what_it_taught() {
+        let event =
+            |to: State, peak: f64| Event { to, peak_ms: Some(peak), noise_ms: Some(2.0), ..Event::default() };
+        let events = [
+            event(State::Suspect, 3.0),
+            event(State::Active, 9.0),
+            event(State::Failed, 9.0),
+            event(State::Active, 80.0),
+            event(State::Failed, 80.0),
+        ];
+        let before = EndpointStatus { peak_ms: Some(1.0), noise_ms: Some(19.0), ..EndpointStatus::default() };
+        let waited = |n: usize, before: Option<&EndpointStatus>| {
+            let mut f = fault(Kind::Cut, 30.0);
+            f.waited(events[..n].iter(), before);
+            (f.peak_ms, f.noise_ms)
+        };
+        assert_eq!(waited(5, Some(&before)), (Some(9.0), Some(2.0)));
+        assert_eq!(waited(2, Some(&before)), (Some(3.0), Some(2.0)));
+        assert_eq!(waited(0, Some(&before)), (Some(1.0), Some(19.0)));
+        assert_eq!(waited(0, None), (None, None));
+    }
+
     #[test]
     fn one_missed_expectation_spoils_the_run() {
-        assert!(!report(vec![fault(Kind::Kill, 1.0), fault(Kind::Notice, 1.0)]).met());
+        let reasons = report(vec![fault(Kind::Kill, 1.0), fault(Kind::Notice, 1.0)]).reasons();
+        assert_eq!(reasons, ["notice of : expected not failed, came to failed"]);
+    }
+
+    /// Any number of mistakes was a success.
+    #[test]
+    fn a_soak_may_be_wrong_once() {
+        let soak = |mistakes_after_minute| Report { mistakes_after_minute, ..report(Vec::new()) };
+        for n in 0..=SOAK_MISTAKES {
+            assert!(soak(n).reasons().is_empty(), "{n}");
+        }
+        let reasons = soak(SOAK_MISTAKES + 1).reasons();
+        assert!(
+            reasons.len() == 1 && reasons[0].starts_with("2 mistakes after the first minute"),
+            "{reasons:?}"
+        );
+        let with_faults = Report { mistakes_after_minute: 5, ..report(vec![fault(Kind::Kill, 1.0)]) };
+        assert!(with_faults.reasons().is_empty(), "with faults the goal is what each must lead to");
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::args::Args;
 use super::conduct::Stage;
 use super::faults::{self, Kind};
+use super::late::Past;
 use super::noise::Noise;
 use super::report::{Fault, Report, Requests, Wrong, percentiles};
 use super::rng::Rng;
@@ -67,7 +68,9 @@ fn shadows(stage: &Stage, names: &[String]) -> BTreeMap<String, Wrong> {
     said.retain(|e| e.at() >= stage.begin);
     let of = |name: &String| {
         let events: Vec<_> = said.iter().filter(|e| e.detector.as_ref() == Some(name)).cloned().collect();
-        (name.clone(), wrong(&faults::mistakes(&events, &stage.spans.borrow()), stage.begin))
+        let spans = stage.spans.borrow();
+        let mistakes: Vec<_> = Past::new(&spans, &events).mistakes().into_iter().map(|(e, _)| e).collect();
+        (name.clone(), wrong(&mistakes, stage.begin))
     };
     names.iter().map(of).collect()
 }

@@ -15,6 +15,9 @@ pub const KEYS: &[(&str, &str)] = &[
     ("half_life", "promise: how fast lateness is forgotten, \"1s\" to \"24h\""),
     ("slack", "promise: added to each promise, \"0ms\" to \"1s\""),
     ("timeout", "timeout: silence that is death, \"5ms\" to \"1h\""),
+    ("timeout.interval", "timeout: in steps of this instead, SUSPECT after the first, \"5ms\" to \"1h\""),
+    ("timeout.misses", "timeout: steps that are death, 1 to 100"),
+    ("timeout.buffer", "timeout: added to the steps, \"0ms\" to \"1h\"; measured where it is not set"),
     ("phi.threshold", "phi: phi that is death, 1 to 16"),
     ("phi.window", "phi: gaps that are remembered, 5 to 100000"),
     ("phi.min_std", "phi: least deviation, \"0ms\" to \"10s\""),
@@ -52,6 +55,9 @@ pub fn set(params: &mut Params, key: &str, value: &str) -> Result<(), String> {
         "half_life" => duration(&mut params.half_life, value, secs(1)..=secs(86_400)),
         "slack" => duration(&mut params.slack, value, Duration::ZERO..=secs(1)),
         "timeout" => duration(&mut params.timeout, value, ms(5)..=secs(3600)),
+        "timeout.interval" => optional(&mut params.steps.interval, value, ms(5)..=secs(3600)),
+        "timeout.misses" => count(&mut params.steps.misses, value, 1..=100),
+        "timeout.buffer" => optional(&mut params.steps.buffer, value, Duration::ZERO..=secs(3600)),
         "phi.threshold" => real(&mut params.phi.threshold, value, 1.0..=16.0),
         "phi.window" => count(&mut params.phi.window, value, windows),
         "phi.min_std" => duration(&mut params.phi.min_std, value, Duration::ZERO..=secs(10)),
@@ -81,6 +87,13 @@ fn put<T: PartialOrd>(into: &mut T, value: T, allowed: RangeInclusive<T>) -> Opt
 
 fn duration(into: &mut Duration, text: &str, allowed: RangeInclusive<Duration>) -> Option<()> {
     put(into, parse_duration(text)?, allowed)
+}
+
+fn optional(into: &mut Option<Duration>, text: &str, allowed: RangeInclusive<Duration>) -> Option<()> {
+    let mut value = Duration::ZERO;
+    duration(&mut value, text, allowed)?;
+    *into = Some(value);
+    Some(())
 }
 
 fn real(into: &mut f64, text: &str, allowed: RangeInclusive<f64>) -> Option<()> {
@@ -137,6 +150,7 @@ mod tests {
         match key {
             "phi.threshold" => ("3.5", "0.5"),
             "phi.window" | "chen.window" | "p95.window" => ("77", "4"),
+            "timeout.misses" => ("7", "0"),
             "p95.factor" => ("2", "NaN"),
             "half_life" => ("1m 30s", "10ms"),
             _ => ("11ms", "2days"),

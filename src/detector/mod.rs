@@ -23,6 +23,7 @@ pub mod output;
 mod p95;
 mod phi;
 pub mod promise;
+mod ranked;
 pub mod rtt;
 pub mod shadows;
 mod timeout;
@@ -33,6 +34,7 @@ pub use output::{Evidence, Facts, Gate, Output};
 pub use p95::P95Params;
 pub use phi::PhiParams;
 pub use shadows::{Shadows, Shift};
+pub use timeout::StepParams;
 
 /// Below this score an endpoint is SUSPECT (H6).
 pub const SUSPECT_BELOW: f64 = 0.5;
@@ -66,7 +68,7 @@ pub enum Kind {
     HuddmTick,
     /// The published field fix: decay only after a whole missed interval (H10).
     HuddmMiss,
-    /// A fixed time after the last arrival (D4, T1).
+    /// A fixed time after the last arrival (D4), or a number of intervals (T1, T4).
     Timeout,
     /// 1.8 times the 95th percentile of the last 30 gaps (T3).
     P95,
@@ -93,6 +95,8 @@ pub struct Params {
     pub first_promise: Duration,
     /// Silence after the last arrival that is death to `timeout`; default 3 s (T4).
     pub timeout: Duration,
+    /// Of `timeout` in steps; by default it takes none.
+    pub steps: StepParams,
     /// Of `phi`.
     pub phi: PhiParams,
     /// Of `chen`.
@@ -111,6 +115,7 @@ impl Default for Params {
             slack: Duration::from_millis(1),
             first_promise: Duration::from_millis(100),
             timeout: Duration::from_secs(3),
+            steps: StepParams::default(),
             phi: PhiParams::default(),
             chen: ChenParams::default(),
             p95: P95Params::default(),
@@ -130,7 +135,9 @@ impl Params {
             Kind::Promise => Box::new(promise::Promise::new(self, now)),
             Kind::HuddmTick => Box::new(huddm::Huddm::new(huddm::Decay::Tick, self, now)),
             Kind::HuddmMiss => Box::new(huddm::Huddm::new(huddm::Decay::Miss, self, now)),
-            Kind::Timeout => Box::new(Waiting::new(timeout::Timeout(self.timeout), self, now)),
+            Kind::Timeout => {
+                Box::new(Waiting::new(timeout::Timeout::new(self.timeout, &self.steps), self, now))
+            }
             Kind::P95 => Box::new(Waiting::new(p95::P95::new(&self.p95), self, now)),
             Kind::Phi => Box::new(Waiting::new(phi::Phi::new(&self.phi), self, now)),
             Kind::Chen => Box::new(Waiting::new(chen::Chen::new(&self.chen), self, now)),

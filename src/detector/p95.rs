@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use super::gaps::{FIRST_WAIT, MIN_GAPS, Rule, Waits, Window, of_ns, signed_ns};
+use super::gaps::{FIRST_WAIT, MIN_GAPS, Rule, Waits, of_ns, signed_ns};
+use super::ranked::Ranked;
 use crate::stamp::nanos;
 
 /// A burst does not shrink the percentile to nothing, as in H7.
@@ -29,51 +30,26 @@ impl Default for P95Params {
 #[derive(Clone, Debug)]
 pub(super) struct P95 {
     factor: f64,
-    gaps: Window,
-    /// The same gaps in order of size.
-    sorted: Vec<i64>,
+    gaps: Ranked,
 }
 
 impl P95 {
     pub(super) fn new(params: &P95Params) -> P95 {
-        P95 { factor: params.factor, gaps: Window::new(params.window), sorted: Vec::new() }
-    }
-
-    fn exchange(&mut self, out: Option<i64>, gap: Option<i64>) {
-        if let Some(out) = out
-            && let Ok(index) = self.sorted.binary_search(&out)
-        {
-            self.sorted.remove(index);
-        }
-        if let Some(gap) = gap {
-            let index = self.sorted.partition_point(|kept| *kept < gap);
-            self.sorted.insert(index, gap);
-        }
-    }
-
-    /// The least gap that 95 % of them do not exceed.
-    fn percentile(&self) -> Option<Duration> {
-        let rank = (self.sorted.len() * 95).div_ceil(100);
-        let ns = self.sorted.get(rank.checked_sub(1)?)?;
-        Some(Duration::from_nanos(u64::try_from(*ns).unwrap_or(0)))
+        P95 { factor: params.factor, gaps: Ranked::new(params.window) }
     }
 }
 
 impl Rule for P95 {
     fn learn(&mut self, gap: Duration, _promise: Duration) {
-        let gap = signed_ns(gap);
-        let out = self.gaps.push(gap);
-        self.exchange(out, Some(gap));
+        self.gaps.push(signed_ns(gap));
     }
 
     fn unlearn(&mut self) {
-        if let Some((gap, back)) = self.gaps.undo() {
-            self.exchange(Some(gap), back);
-        }
+        self.gaps.undo();
     }
 
     fn waits(&self, promise: Duration) -> Waits {
-        match self.percentile().filter(|_| self.gaps.len() >= MIN_GAPS) {
+        match self.gaps.percentile(95).filter(|_| self.gaps.len() >= MIN_GAPS) {
             Some(p95) => {
                 let p95 = p95.max(GAP_FLOOR);
                 let fail = nanos(p95) as f64 * self.factor.max(1.0);

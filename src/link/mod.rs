@@ -10,6 +10,7 @@ pub mod bulk;
 pub mod credit;
 mod deliver;
 pub mod driver;
+pub mod duty;
 mod handle;
 pub mod handshake;
 pub mod outq;

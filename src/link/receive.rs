@@ -3,12 +3,13 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::beats::Echo;
 use super::stream::{Ended, Stream};
 use super::{Link, Lost};
 use crate::detector::Input;
 use crate::stamp::Stamp;
 use crate::wire::{self, Event, Frame, HEADER_LEN, Kind, METRIC_OTHER};
-use crate::worker::Dir;
+use crate::worker::{Dir, Odd};
 
 /// Control frames a peer may send in each tenth of a second: far more than any honest peer, CREDIT and OPEN of
 /// thousands of streams included.
@@ -197,7 +198,10 @@ impl Link {
 
     fn promised(&self, now: Stamp, promise_ms: u16) {
         if promise_ms == 0 {
-            return;
+            return self.w.counters.odd(Odd::PromiseZero);
+        }
+        if Duration::from_millis(u64::from(promise_ms)) > PROMISE_MAX {
+            self.w.counters.odd(Odd::PromiseCapped);
         }
         if let Some(j) = &mut *self.judge.borrow_mut() {
             j.promised(now, ms(promise_ms));
@@ -205,17 +209,10 @@ impl Link {
     }
 
     fn on_beat(self: &Rc<Self>, beat: &wire::Beat, now: Stamp) {
-        let sent = {
-            let mut b = self.beats.borrow_mut();
-            let newer = beat.seq.wrapping_sub(b.heard_seq) as i32 > 0;
-            if newer {
-                b.heard_seq = beat.seq;
-                b.heard_at = now;
-            }
-            if newer { b.sent_at(beat.heard_seq) } else { None }
-        };
+        let taken = self.beats.borrow_mut().take(beat, now, &mut |odd| self.w.counters.odd(odd));
+        let Some(echo) = taken else { return };
         let age = Duration::from_micros(u64::from(beat.heard_age_us));
-        if let Some(sent) = sent {
+        if let Echo::Heard(Some(sent)) = echo {
             self.rtt_sample(sent, now.since(sent).saturating_sub(age));
         }
         if let Some(j) = &mut *self.judge.borrow_mut() {
@@ -225,7 +222,7 @@ impl Link {
             if let Some(late) = j.take_lateness() {
                 self.side.late(late);
             }
-            if beat.heard_seq != 0 {
+            if let Echo::Heard(_) = echo {
                 j.peer_view(now, age);
             }
             j.set_noise(now, Duration::from_millis(u64::from(beat.late_ms)));
@@ -238,6 +235,9 @@ impl Link {
     fn rtt_sample(&self, from: Stamp, d: Duration) {
         if self.w.last_stall.get().0 > from {
             return;
+        }
+        if d > RTT_MAX {
+            self.w.counters.odd(Odd::RttCapped);
         }
         let d = d.min(RTT_MAX);
         if let Some(j) = &mut *self.judge.borrow_mut() {

@@ -34,6 +34,24 @@ label_set! {
 }
 
 label_set! {
+    /// Label `kind` of `sidebeat_odd_beats_total`, in the order of `worker::Odd`.
+    OddBeat {
+        /// Not newer than one before.
+        Replayed = "replayed",
+        /// Numbers are missing.
+        Gap = "gap",
+        /// Echo of a beat that was never sent.
+        Echo = "echo",
+        /// A promise of nothing.
+        PromiseZero = "promise_zero",
+        /// A promise of more than 10 s.
+        PromiseCapped = "promise_capped",
+        /// A round trip of more than a second.
+        RttCapped = "rtt_capped",
+    }
+}
+
+label_set! {
     /// Label `kind` of frame counters.
     FrameKind {
         /// Payload of a stream.

@@ -24,7 +24,7 @@ use prometheus::{
 
 pub use connections::{Active, ConnectionMetrics, OpenConnection};
 pub use frames::FrameCounters;
-pub use labels::{CloseReason, Direction, FrameKind, Gate, Handshake, LinkError, RejectReason};
+pub use labels::{CloseReason, Direction, FrameKind, Gate, Handshake, LinkError, OddBeat, RejectReason};
 pub use scrape::{EndpointSample, MAX_ENDPOINTS, Mode, OVERFLOW, Scrape, VouchSample};
 pub use trace::TraceMetrics;
 pub use upstream::{InboundMetrics, UpstreamMetrics};
@@ -67,6 +67,8 @@ pub struct Metrics {
     pub own_stall: Histogram,
     /// Frames of streams that had ended.
     pub discarded_frames: IntCounter,
+    /// What beats said that no honest peer says, by [`OddBeat`].
+    pub odd_beats: Vec<IntCounter>,
     /// Payload bytes the sidecar holds now, all links and directions.
     pub buffered_bytes: IntGauge,
     /// Of the recorder of traces.
@@ -108,6 +110,7 @@ impl Metrics {
                 "sidebeat_discarded_frames_total",
                 "Frames that came for streams that had ended.",
             ),
+            odd_beats: odd_beats(&r),
             buffered_bytes: register(
                 &r,
                 IntGauge::new("sidebeat_buffered_bytes", "Payload bytes held by the sidecar now."),
@@ -270,6 +273,12 @@ fn handshakes(r: &Registry) -> Vec<Vec<IntCounter>> {
         Handshake::ALL.iter().map(|h| vec.with_label_values(&[d.name(), h.name()])).collect::<Vec<_>>()
     };
     Direction::ALL.iter().map(results).collect()
+}
+
+fn odd_beats(r: &Registry) -> Vec<IntCounter> {
+    let text = "What beats said that no honest peer says; its effect is bounded.";
+    let vec = counters(r, "sidebeat_odd_beats_total", text, &["kind"]);
+    OddBeat::ALL.iter().map(|k| vec.with_label_values(&[k.name()])).collect()
 }
 
 fn gates(r: &Registry) -> Vec<IntCounter> {

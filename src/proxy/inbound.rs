@@ -19,6 +19,7 @@ use crate::clock;
 use crate::detector::Output;
 use crate::evidence::{Explain, ServiceStats};
 use crate::link::driver::Peer;
+use crate::link::duty::Duty;
 use crate::link::handshake::{self, DialError};
 use crate::link::pace::{OFF_DUTY, PaceParams};
 use crate::link::tune::{tune_loopback, tune_service};
@@ -92,6 +93,8 @@ pub struct Common {
     pub link_quota: Arc<Quota>,
     /// Open inbound links of the process.
     pub link_count: AtomicUsize,
+    /// Links per peer that hold the short promise.
+    pub duty: usize,
     /// End of an announced maintenance, CLOCK_MONOTONIC ns; 0: none.
     pub frozen_until: AtomicU64,
     /// True while draining.
@@ -104,22 +107,22 @@ pub struct Common {
     pub ups: Arc<Upstreams>,
 }
 
-/// Links of the same peer process, over all workers: which of them was used last. It alone holds the short promise.
+/// Links of the same peer process, over all workers: which of them were used last. They hold the short promise.
 #[derive(Default)]
 pub struct Groups(Mutex<HashMap<(String, u64), Group>>);
 
-#[derive(Default)]
 struct Group {
-    mru: Arc<AtomicU64>,
+    duty: Arc<Duty>,
     links: usize,
 }
 
 impl Groups {
-    fn join(&self, node: &str, incarnation: u64) -> Arc<AtomicU64> {
+    fn join(&self, node: &str, incarnation: u64, duty: usize) -> Arc<Duty> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let group = all.entry((node.to_owned(), incarnation)).or_default();
+        let first = || Group { duty: Arc::new(Duty::new(duty)), links: 0 };
+        let group = all.entry((node.to_owned(), incarnation)).or_insert_with(first);
         group.links += 1;
-        group.mru.clone()
+        group.duty.clone()
     }
 
     fn linked(&self, node: &str, incarnation: u64) -> bool {
@@ -297,7 +300,7 @@ impl Acceptor {
         let side = Rc::new(InboundSide {
             acceptor: self.clone(),
             inbound,
-            mru: c.groups.join(&hello.node, hello.incarnation),
+            duty: c.groups.join(&hello.node, hello.incarnation, c.duty),
             peer: (hello.node.clone(), hello.incarnation),
             carried: Rc::new(()),
             id: Cell::new(0),
@@ -375,7 +378,7 @@ pub fn allowed(nets: &[(IpAddr, u8)], ip: IpAddr) -> bool {
 struct InboundSide {
     acceptor: Rc<Acceptor>,
     inbound: Arc<Inbound>,
-    mru: Arc<AtomicU64>,
+    duty: Arc<Duty>,
     peer: (String, u64),
     /// Cloned by each stream that has, or is about to have, a connection to the service. A stream that is reset leaves
     /// the link at once, its connection does not.
@@ -423,7 +426,7 @@ impl Side for InboundSide {
 
     fn lost(&self, link: &Rc<Link>, _now: Stamp, how: &Lost) {
         self.acceptor.links.borrow_mut().remove(&link.id);
-        let _ = self.mru.compare_exchange(link.id, 0, Relaxed, Relaxed);
+        self.duty.hand_over(link.id, 0);
         if let Lost::Protocol(what) = how {
             self.acceptor.common.metrics.link_error(LinkError::Protocol);
             self.acceptor.complain(&link.peer_node, what);
@@ -469,14 +472,11 @@ impl Side for InboundSide {
     }
 
     fn on_duty(&self, link: u64) -> bool {
-        let mru = self.mru.load(Relaxed);
-        mru == link || mru == 0
+        self.duty.holds(link)
     }
 
-    fn used(&self, link: u64, _now: Stamp) {
-        if self.mru.load(Relaxed) != link {
-            self.mru.store(link, Relaxed);
-        }
+    fn used(&self, link: u64, now: Stamp) {
+        self.duty.used(link, now);
     }
 
     fn idle_promise(&self) -> Duration {

@@ -10,7 +10,7 @@ use super::format::LinkInfo;
 pub fn describe(params: &Params) -> (&'static str, String) {
     let law = catalog::NAMES.into_iter().find(|n| catalog::by_name(n).is_some_and(|p| p.kind == params.kind));
     let span = |d: Duration| humantime::format_duration(d).to_string().replace(' ', "");
-    let settings = [
+    let mut settings = vec![
         ("tau_min", span(params.tau_min)),
         ("learn_max", span(params.learn_max)),
         ("half_life", span(params.half_life)),
@@ -24,7 +24,10 @@ pub fn describe(params: &Params) -> (&'static str, String) {
         ("chen.window", params.chen.window.to_string()),
         ("p95.factor", params.p95.factor.to_string()),
         ("p95.window", params.p95.window.to_string()),
+        ("timeout.misses", params.steps.misses.to_string()),
     ];
+    let set = [("timeout.interval", params.steps.interval), ("timeout.buffer", params.steps.buffer)];
+    settings.extend(set.into_iter().filter_map(|(key, d)| Some((key, span(d?)))));
     // What is the law's default is not worth a word; names change less than defaults, so these four always are.
     let base = law.and_then(catalog::by_name).unwrap_or_default();
     let told = settings.iter().filter(|(key, value)| {
@@ -91,6 +94,9 @@ mod tests {
                 ("chen.window", "20"),
                 ("p95.factor", "2.5"),
                 ("p95.window", "12"),
+                ("timeout.misses", "5"),
+                ("timeout.interval", "20ms"),
+                ("timeout.buffer", "7ms"),
             ] {
                 catalog::set(&mut p, key, value).unwrap();
             }

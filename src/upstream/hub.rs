@@ -278,8 +278,7 @@ impl Hub {
                 let shared = self.shared(*key);
                 if slot.main.is_some() && shared.state() == State::Active {
                     // The one that holds the short promise stays until another link has carried something.
-                    let over =
-                        |l: &&Rc<Link>| now.since(l.used()) > IDLE_CLOSE && !shared.alone_on_duty(l.id);
+                    let over = |l: &&Rc<Link>| now.since(l.used()) > IDLE_CLOSE && !shared.duty.is_last(l.id);
                     slot.idle().iter().filter(over).for_each(|l| l.close(Lost::Cut));
                 }
             }
@@ -437,7 +436,7 @@ impl Hub {
         }
         let next = slot.main.as_ref().map_or(0, |l| l.id);
         drop(slots);
-        self.shared(key).hand_over(id, next);
+        self.shared(key).duty.hand_over(id, next);
     }
 
     /// The fault is this one link: new work takes another at once; its streams are cut only after the patience that

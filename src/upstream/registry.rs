@@ -10,6 +10,7 @@ use super::balance::{Enforce, View};
 use super::facts::{Facets, LinkPolicy, Mode};
 use super::isolation::{Silence, self_isolated};
 use crate::detector;
+use crate::link::duty::Duty;
 use crate::stamp::{Stamp, faded, nanos};
 use crate::verdict::{Cause, State, Vouch};
 
@@ -157,8 +158,8 @@ pub struct Shared {
     /// Since when all its links are silent past their deadlines, ns; `NOT_SILENT`, or `UNWATCHED` without a link.
     silent: AtomicU64,
     heard: Vec<AtomicU64>,
-    mru: AtomicU64,
-    used_at: AtomicU64,
+    /// Which of its links hold the node's short promise.
+    pub duty: Duty,
     /// Application connections on it.
     pub connections: AtomicUsize,
     /// The longest lateness that a link which has ended had learned, ns, and when it was asked, ns.
@@ -197,6 +198,8 @@ pub struct Report {
     pub rtt_ms: Option<f64>,
     /// Learned lateness.
     pub peak_ms: Option<f64>,
+    /// Lateness of its loop, as the peer tells.
+    pub noise_ms: Option<f64>,
     /// Last beat heard.
     pub last_seq: Option<u32>,
     /// FAILED by silence that were wrong.
@@ -242,6 +245,7 @@ impl Default for Report {
             promise_ms: None,
             rtt_ms: None,
             peak_ms: None,
+            noise_ms: None,
             last_seq: None,
             mistakes: 0,
             outages_healed: 0,
@@ -260,7 +264,7 @@ impl Default for Report {
 }
 
 impl Shared {
-    /// A new endpoint, seen by `workers` workers.
+    /// A new endpoint, seen by `workers` workers; `duty` of its links hold the short promise.
     pub fn new(
         index: usize,
         address: SocketAddr,
@@ -268,6 +272,7 @@ impl Shared {
         weight: u32,
         owner: usize,
         workers: usize,
+        duty: usize,
     ) -> Shared {
         Shared {
             index,
@@ -283,8 +288,7 @@ impl Shared {
             framed: AtomicBool::new(false),
             silent: AtomicU64::new(UNWATCHED),
             heard: (0..workers).map(|_| AtomicU64::new(0)).collect(),
-            mru: AtomicU64::new(0),
-            used_at: AtomicU64::new(0),
+            duty: Duty::new(duty),
             connections: AtomicUsize::new(0),
             peak: [const { AtomicU64::new(0) }; 2],
             report: Mutex::default(),
@@ -382,30 +386,6 @@ impl Shared {
         self.heard_elsewhere(usize::MAX)
     }
 
-    /// Link `id` carries business now: it holds the short promise.
-    pub fn used(&self, id: u64, now: Stamp) {
-        self.used_at.store(now.as_nanos(), Relaxed);
-        if self.mru.load(Relaxed) != id {
-            self.mru.store(id, Relaxed);
-        }
-    }
-
-    /// True if link `id` holds the node's short promise.
-    pub fn on_duty(&self, id: u64) -> bool {
-        let mru = self.mru.load(Relaxed);
-        mru == id || mru == 0
-    }
-
-    /// True if link `id`, and no other, holds it.
-    pub fn alone_on_duty(&self, id: u64) -> bool {
-        self.mru.load(Relaxed) == id
-    }
-
-    /// The link that held it is gone.
-    pub fn hand_over(&self, from: u64, to: u64) {
-        let _ = self.mru.compare_exchange(from, to, Relaxed, Relaxed);
-    }
-
     /// Last report.
     pub fn report(&self) -> Report {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -435,7 +415,7 @@ mod tests {
         };
         let endpoint = |(i, a): (usize, &&str)| {
             let address: SocketAddr = a.parse().unwrap();
-            Arc::new(Shared::new(i, address, address, 1, 0, 1))
+            Arc::new(Shared::new(i, address, address, 1, 0, 1, 1))
         };
         Upstream::new(params, Enforce::Failed, addresses.iter().enumerate().map(endpoint).collect())
     }

@@ -91,9 +91,11 @@ impl Side for OutboundSide {
         self.tell(now, News::Judged(link.id, *output));
     }
 
-    /// Told once per node: by the link that holds its duty.
+    /// Told once per node: by the link that was used last, until any was by each worker's.
     fn shadowed(&self, link: &Link, shift: &Shift) {
-        let counts = |hub: &Rc<Hub>| self.on_duty(link.id) && !hub.retired.get();
+        let duty = &self.shared.duty;
+        let speaks = self.duty && duty.holds(link.id) && (duty.is_last(link.id) || duty.is_free());
+        let counts = |hub: &Rc<Hub>| speaks && !hub.retired.get();
         let Some(hub) = self.hub.upgrade().filter(counts) else { return };
         hub.metrics[self.key.up].shadowed(shift.detector, shift.to);
         let cause = if shift.to == State::Active { Cause::None } else { Cause::Silent };
@@ -165,11 +167,11 @@ impl Side for OutboundSide {
     }
 
     fn on_duty(&self, link: u64) -> bool {
-        self.duty && self.shared.on_duty(link)
+        self.duty && self.shared.duty.holds(link)
     }
 
     fn used(&self, link: u64, now: Stamp) {
-        self.shared.used(link, now);
+        self.shared.duty.used(link, now);
     }
 
     fn idle_promise(&self) -> Duration {

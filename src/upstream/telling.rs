@@ -45,6 +45,7 @@ impl Owner {
         e.node.clone_from(&r.node);
         (e.score, e.link_score, e.service_score) = (r.score, r.link_score, r.service_score);
         (e.silence_ms, e.promise_ms, e.peak_ms, e.rtt_ms) = (r.silence_ms, r.promise_ms, r.peak_ms, r.rtt_ms);
+        e.noise_ms = r.noise_ms;
         e.by_proof = t.is_some_and(|t| t.by_proof);
         e.mistake = t.is_some_and(|t| t.mistake);
         self.log(now, &e, &r, t.map(|t| t.silence));
@@ -72,6 +73,7 @@ impl Owner {
                     since_last_ms = short(r.silence_ms),
                     promise_ms = short(r.promise_ms),
                     peak_ms = short(r.peak_ms),
+                    noise_ms = short(r.noise_ms),
                     rtt_ms = short(r.rtt_ms),
                     by_proof = e.by_proof,
                     suppressed = (suppressed > 0).then_some(suppressed),
@@ -168,6 +170,7 @@ fn fill(r: &mut Report, l: &Link, now: Stamp) {
         r.promise_ms = Some(ms(j.promise()));
         r.rtt_ms = j.rtt().map(ms);
         r.peak_ms = Some(ms(j.peak(now)));
+        r.noise_ms = Some(ms(j.noise()));
         r.expected = Some(j.deadline());
         r.deadline_ms = Some(j.deadline().millis_since(now));
     });

@@ -101,9 +101,39 @@ pub struct Counters {
     pub saved: Cell<u64>,
     /// Frames for ended streams.
     pub discarded: Cell<u64>,
+    /// What beats said that no honest peer says, by [`Odd`].
+    pub odd: [Cell<u64>; Odd::COUNT],
+}
+
+/// Something in a beat that no honest peer says over TCP. What it can do is bounded; that it was said is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Odd {
+    /// A number that is not newer than one before: said twice, late, or replayed.
+    Replayed,
+    /// Numbers are missing.
+    Gap,
+    /// The echo of a beat that was never sent.
+    Echo,
+    /// A promise of nothing.
+    PromiseZero,
+    /// A promise that is longer than anybody is believed.
+    PromiseCapped,
+    /// A round trip that no path has.
+    RttCapped,
+}
+
+impl Odd {
+    /// How many there are.
+    pub const COUNT: usize = 6;
 }
 
 impl Counters {
+    /// Counts what no honest peer says.
+    pub fn odd(&self, what: Odd) {
+        let n = &self.odd[what as usize];
+        n.set(n.get() + 1);
+    }
+
     /// Counts a frame.
     pub fn frame(&self, dir: Dir, kind: usize, frames: u64, bytes: u64) {
         let (d, k) = (dir as usize, kind.min(11));

@@ -2,6 +2,7 @@
 //!
 //! Pure: no IO, no clock.
 
+use super::super::kind::{TIMEOUT_MAX, TIMEOUT_MIN};
 use super::{Choice, Default, Kind, Section, duration, key, ms, secs};
 
 pub(super) const BEAT: Section = Section {
@@ -49,11 +50,12 @@ pub(super) const DETECTOR: Section = Section {
         ),
         key(
             "shadows",
-            Kind::Words(DETECTORS),
+            Kind::Shadows(SHADOWS),
             Default::Value("[]"),
             "",
             "Detectors that hear what the main one hears and judge beside it, without acting: see \
-             `sidebeat_detector_shadow_transitions_total`. They take their parameters from the tables below.",
+             `sidebeat_detector_shadow_transitions_total`. They take their parameters from the tables below; \
+             huddm-tick, huddm-miss and a time-out with a time of its own bring theirs.",
         ),
     ],
 };
@@ -61,6 +63,17 @@ pub(super) const DETECTOR: Section = Section {
 const DETECTORS: &[Choice] = &[
     Choice::built("promise"),
     Choice::built("huddm"),
+    Choice::built("phi"),
+    Choice::built("chen"),
+    Choice::built("timeout"),
+    Choice::built("p95"),
+];
+
+const SHADOWS: &[Choice] = &[
+    Choice::built("promise"),
+    Choice::built("huddm"),
+    Choice::built("huddm-tick"),
+    Choice::built("huddm-miss"),
     Choice::built("phi"),
     Choice::built("chen"),
     Choice::built("timeout"),
@@ -167,14 +180,40 @@ pub(super) const DETECTOR_CHEN: Section = Section {
 pub(super) const DETECTOR_TIMEOUT: Section = Section {
     path: "detector.timeout",
     list: false,
-    about: "The `timeout` detector.",
-    keys: &[key(
-        "after",
-        duration(ms(5), secs(3600)),
-        Default::Value("\"3s\""),
-        "",
-        "Silence since the last arrival that is FAILED. Longer than `beat.idle`, or every idle link fails.",
-    )],
+    about: "The `timeout` detector: one fixed time, or in steps: SUSPECT at the first missed interval.",
+    keys: &[
+        key(
+            "after",
+            duration(TIMEOUT_MIN, TIMEOUT_MAX),
+            Default::Value("\"3s\""),
+            "",
+            "Silence since the last arrival that is FAILED. Longer than `beat.idle`, or every idle link fails. \
+             Not with `interval`.",
+        ),
+        key(
+            "interval",
+            duration(TIMEOUT_MIN, TIMEOUT_MAX),
+            Default::Unset("one fixed time, `after`"),
+            "\"1s\"",
+            "Expected time between two arrivals: SUSPECT after one of them and `buffer`, FAILED after `misses` of \
+             them and `buffer`. Not below `beat.idle`, or every idle link is doubted.",
+        ),
+        key(
+            "misses",
+            Kind::Int { min: 1, max: 100 },
+            Default::Value("3"),
+            "",
+            "Intervals that must pass in silence. Only with `interval`.",
+        ),
+        key(
+            "buffer",
+            duration(ms(0), TIMEOUT_MAX),
+            Default::Unset("measured"),
+            "\"100ms\"",
+            "Added to the intervals. Measured, it is twice the 99th percentile of how far the last 1000 gaps went \
+             beyond `interval`, and one interval until there are five. Only with `interval`.",
+        ),
+    ],
 };
 
 pub(super) const DETECTOR_P95: Section = Section {

@@ -35,6 +35,10 @@ const EXPLAIN_WITHIN: Duration = Duration::from_millis(100);
 /// So many explained stalls within `HABIT_WITHIN` are the habit of a throttled peer, and habits are learned.
 const HABIT: usize = 8;
 const HABIT_WITHIN: Duration = Duration::from_secs(5);
+/// A peer that tells of stalls in beat after beat, and never that it heard us anew, is excused for this long.
+const EXCUSED_FOR: Duration = Duration::from_secs(1);
+/// Jitter of its beats is no sign that it heard us anew.
+const VIEW_JITTER: Duration = Duration::from_millis(5);
 
 /// A silence that ended.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +54,27 @@ struct Failure {
     /// Longest lateness that ended since.
     late: Duration,
     explained: bool,
+}
+
+/// The peer tells of stalls of its own and has not heard us anew.
+#[derive(Clone, Copy, Debug)]
+struct Excuse {
+    since: Stamp,
+    /// When it told so last.
+    told: Stamp,
+    /// When it had heard us last, at `since`.
+    heard_us: Stamp,
+}
+
+impl Excuse {
+    /// Stalls that it tells of further apart than this have nothing to do with each other: what it says in between is judged.
+    const APART: Duration = Duration::from_millis(500);
+
+    /// The peer tells of a stall at `at`, `known` is the excuse so far.
+    fn told(known: Option<Excuse>, at: Stamp, heard_us: Stamp) -> Excuse {
+        let known = known.filter(|e| at.since(e.told) <= Excuse::APART);
+        Excuse { told: at, ..known.unwrap_or(Excuse { since: at, told: at, heard_us }) }
+    }
 }
 
 /// The judge of one link. Feed it what is heard and written, call [`LinkJudge::poll`] until it is `None`, sleep until
@@ -78,6 +103,7 @@ pub struct LinkJudge {
     stalls_next: usize,
     /// When the peer last told of a stall of its own: what it says of us in that beat is stale.
     stall_told: Stamp,
+    excuse: Option<Excuse>,
     mistakes: u64,
     outages_healed: u64,
     /// Lateness of the peer's loop, as it was told last.
@@ -115,6 +141,7 @@ impl LinkJudge {
             stalls: [Stamp::ZERO; HABIT],
             stalls_next: 0,
             stall_told: Stamp::ZERO,
+            excuse: None,
             mistakes: 0,
             outages_healed: 0,
             noise: Duration::ZERO,
@@ -141,6 +168,9 @@ impl LinkJudge {
     pub fn peer_view(&mut self, at: Stamp, heard_age: Duration) {
         self.tap.note(Input::PeerView { at, age: heard_age });
         self.heard_us = self.heard_us.max(at - heard_age);
+        if self.excuse.is_some_and(|e| self.heard_us > e.heard_us + VIEW_JITTER) {
+            self.excuse = None;
+        }
         if at == self.stall_told {
             return;
         }
@@ -210,8 +240,11 @@ impl LinkJudge {
     /// The peer's beat says that its own loop had stalled: explains the silence that just ended, here and there.
     pub fn peer_stalled(&mut self, at: Stamp) {
         self.tap.note(Input::PeerStalled { at });
-        self.heard.forgive();
-        self.stall_told = at;
+        let excuse = *self.excuse.insert(Excuse::told(self.excuse, at, self.heard_us));
+        if at.since(excuse.since) <= EXCUSED_FOR {
+            self.heard.forgive();
+            self.stall_told = at;
+        }
         let Some(ended) = self.ended.filter(|e| at.since(e.at) <= EXPLAIN_WITHIN) else { return };
         if let Some(failure) = &mut self.failure {
             failure.explained = true;
@@ -403,6 +436,11 @@ impl LinkJudge {
     /// Lateness remembered, of the direction that we hear.
     pub fn peak(&self, now: Stamp) -> Duration {
         self.hearing.peak(now)
+    }
+
+    /// Lateness of the peer's loop in force, as it told last: FAILED waits for it.
+    pub fn noise(&self) -> Duration {
+        self.noise
     }
 
     /// Until then silence means nothing.

@@ -470,6 +470,29 @@ fn a_peer_that_slept_has_not_read_us_yet_and_blames_nobody() {
     }
 }
 
+/// Found by a review: a peer that told of a stall in each beat was never found deaf.
+#[test]
+fn a_peer_that_always_tells_of_stalls_is_found_deaf() {
+    for deaf in [true, false] {
+        let mut b = Bench::steady();
+        let mut since_heard = Duration::from_micros(300);
+        for i in 0..150 {
+            b.after(dur(16));
+            b.judge.we_promised(b.now, dur(20));
+            if deaf && i > 20 {
+                since_heard += dur(16);
+            }
+            b.judge.heard(b.now);
+            b.judge.peer_stalled(b.now);
+            b.judge.promised(b.now, dur(20));
+            b.judge.peer_view(b.now, since_heard);
+            b.poll();
+        }
+        let seen = b.verdicts();
+        assert_eq!(seen.contains(&"failed"), deaf, "{seen:?}");
+    }
+}
+
 #[test]
 fn a_throttled_peer_is_a_habit_and_learned() {
     let mut b = Bench::steady();
