@@ -17,7 +17,7 @@ use sidebeat::link::driver::Peer;
 use sidebeat::link::outq::{MAX_SLICES, OutQueue};
 use sidebeat::link::pace::PaceParams;
 use sidebeat::link::tune::{tune_link, tune_listener, tune_loopback};
-use sidebeat::link::{BeatFacts, Link, LinkConf, Lost, Side, Stream, credit};
+use sidebeat::link::{BeatFacts, Link, LinkConf, Lost, Meter, Side, Stream, credit};
 use sidebeat::proxy::plain;
 use sidebeat::stamp::{Stamp, nanos};
 use sidebeat::wire::{Beat, Decoder, Event, Limits};
@@ -168,12 +168,23 @@ impl Way {
         match self {
             Way::Plain => {
                 let onward = connect(service).await;
-                spawn_local(async move { plain::relay(Pool::new(), app, onward, &[], |_| ()).await });
+                spawn_local(async move {
+                    plain::relay(Pool::new(), app, &onward, &[], &Unmetered, std::future::pending()).await
+                });
             }
             _ => framed(app, service).await,
         }
         client
     }
+}
+
+/// Whoever counts is not measured here.
+struct Unmetered;
+
+impl Meter for Unmetered {
+    fn taken(&self, _now: Stamp, _n: usize) {}
+    fn sent(&self, _now: Stamp, _n: usize) {}
+    fn ended(&self, _now: Stamp, _rst: bool) {}
 }
 
 async fn connect(to: SocketAddr) -> TcpStream {

@@ -13,9 +13,12 @@ use sidebeat::admin::events::{Event, EventLog, MAX_FOLLOWERS, RETAINED};
 use sidebeat::admin::report::{Endpoint, Inbound, LinkKind, Status, Upstream};
 use sidebeat::admin::{Control, Readiness, serve};
 use sidebeat::clock;
-use sidebeat::metrics::{BuildInfo, CloseReason, FrameKind, MAX_ENDPOINTS, Metrics};
+use sidebeat::metrics::{
+    BuildInfo, CloseReason, FrameKind, Gate, Handshake, LinkError, MAX_ENDPOINTS, Metrics, RejectReason,
+};
 use sidebeat::verdict::{Cause, State, Vouch};
 use sidebeat::wire::frame::Kind;
+use sidebeat::wire::{METRIC_KINDS, METRIC_OTHER};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -610,6 +613,7 @@ async fn full_scrape() -> String {
     up.detected(Duration::from_millis(31));
     up.connections.open().close(CloseReason::Fin);
     r.metrics.inbound("orders");
+    r.metrics.probes("orders");
     call(r.admin, "GET", "/metrics").await.body
 }
 
@@ -660,29 +664,47 @@ async fn series_stay_bounded_when_endpoints_do_not() {
     assert_eq!(text.lines().filter(|l| l.starts_with("sidebeat_upstream_health_score{")).count(), 1);
 }
 
+/// Frames are counted by the wire's own index: its table and the labels are the same list.
 #[test]
 fn frame_kinds_of_the_wire_have_their_label() {
-    for (kind, label) in [
-        (Kind::Hello, "other"),
-        (Kind::Welcome, "other"),
-        (Kind::Refuse, "other"),
-        (Kind::Open, "open"),
-        (Kind::Opened, "other"),
-        (Kind::OpenFailed, "other"),
-        (Kind::Data, "data"),
-        (Kind::Beat, "beat"),
-        (Kind::Backpressure, "backpressure"),
-        (Kind::Maintenance, "maintenance"),
-        (Kind::Challenge, "challenge"),
-        (Kind::Answer, "answer"),
-        (Kind::Credit, "credit"),
-        (Kind::Fin, "fin"),
-        (Kind::Reset, "reset"),
-        (Kind::Goaway, "goaway"),
-    ] {
-        assert_eq!(FrameKind::from_wire(kind as u8).name(), label);
+    let labels: Vec<_> = FrameKind::ALL.iter().map(|k| k.name()).collect();
+    assert_eq!(labels, METRIC_KINDS);
+    assert_eq!(METRIC_KINDS[METRIC_OTHER], "other", "kinds of later versions");
+    for kind in Kind::ALL {
+        let label = match kind {
+            Kind::Hello | Kind::Welcome | Kind::Refuse => "other",
+            Kind::Open | Kind::Opened | Kind::OpenFailed => "open",
+            Kind::Data => "data",
+            Kind::Beat => "beat",
+            Kind::Backpressure => "backpressure",
+            Kind::Maintenance => "maintenance",
+            Kind::Challenge => "challenge",
+            Kind::Answer => "answer",
+            Kind::Credit => "credit",
+            Kind::Fin => "fin",
+            Kind::Reset => "reset",
+            Kind::Goaway => "goaway",
+        };
+        assert_eq!(labels[kind.metric_index()], label, "{kind:?}");
     }
-    assert_eq!(FrameKind::from_wire(200).name(), "other");
+}
+
+/// The closed sets of docs/metrics.md are those of the program.
+#[test]
+fn docs_and_program_name_the_same_label_values() {
+    let names = |all: Vec<&str>| all.join(", ");
+    let docs = docs();
+    for (metric, values) in [
+        ("sidebeat_frames_total", names(FrameKind::ALL.iter().map(|v| v.name()).collect())),
+        ("sidebeat_link_errors_total", names(LinkError::ALL.iter().map(|v| v.name()).collect())),
+        ("sidebeat_handshakes_total", names(Handshake::ALL.iter().map(|v| v.name()).collect())),
+        ("sidebeat_connections_closed_total", names(CloseReason::ALL.iter().map(|v| v.name()).collect())),
+        ("sidebeat_rejected_total", names(RejectReason::ALL.iter().map(|v| v.name()).collect())),
+        ("sidebeat_gate_holds_total", names(Gate::ALL.iter().map(|v| v.name()).collect())),
+    ] {
+        let row = docs.lines().find(|l| l.starts_with(&format!("| `{metric}`"))).unwrap();
+        assert!(row.contains(&values), "{metric} has {values}: {row}");
+    }
 }
 
 fn docs() -> String {

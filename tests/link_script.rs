@@ -14,6 +14,8 @@ mod peer;
 
 #[path = "link_script/causes.rs"]
 mod causes;
+#[path = "link_script/counted.rs"]
+mod counted;
 #[path = "link_script/inbound.rs"]
 mod inbound;
 #[path = "link_script/inbound_abuse.rs"]
@@ -30,6 +32,8 @@ mod outbound;
 mod outbound_abuse;
 #[path = "link_script/outbound_floods.rs"]
 mod outbound_floods;
+#[path = "link_script/plain.rs"]
+mod plain;
 #[path = "link_script/shadows.rs"]
 mod shadows;
 #[path = "link_script/verdicts.rs"]

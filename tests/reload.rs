@@ -93,6 +93,23 @@ fn an_upstream_moves_and_its_open_connections_stay() {
     comes_to(listen.addr(), b'b');
 }
 
+/// What an earlier configuration still serves is cut at its drain deadline, and counted as that.
+#[test]
+fn what_is_cut_at_the_drain_deadline_is_counted() {
+    let a = named(b'a');
+    let (dir, listen) = (TempDir::new(), Port::pick());
+    let toml = outbound(listen.addr(), a, a, "off") + "[drain]\ndeadline = \"1s\"\n";
+    let near = Sidecar::start(&dir, "near", &toml);
+    let (mut old, _) = connect(listen.addr()).expect("connect");
+    near.reload(&toml);
+    ended_workers(&near);
+    let drained = [("direction", "out"), ("reason", "drain")];
+    assert_eq!(near.metric("sidebeat_connections_closed_total", &drained), Some(1.0));
+    assert!(!matches!(old.read(&mut [0]), Ok(1..)), "it was cut");
+    comes_to(listen.addr(), b'a');
+    assert_eq!(near.metric("sidebeat_connections_closed_total", &drained), Some(1.0), "and nothing else");
+}
+
 /// One writer at a time holds the directory of the traces: a reload hands it over.
 #[test]
 fn a_sidecar_that_records_reloads_too() {

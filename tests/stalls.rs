@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sidebeat::clock;
+use sidebeat::demo::noise::Noise;
 use sidebeat::stamp::Stamp;
 use support::pair::{Pair, Setup};
 use support::rng::Rng;
@@ -80,6 +81,42 @@ fn knocking(addr: SocketAddr, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<
     })
 }
 
+/// What the far sidecar takes for the usual answer time of its service, ms. It knows some time after the answers.
+fn usual_ms(pair: &Pair) -> f64 {
+    eventually(PATIENCE, "the usual answer time is known", || {
+        let said = evidence(pair);
+        let usual = said.split("E6 answer time: usually ").nth(1).and_then(|rest| rest.split(' ').next());
+        usual.and_then(|ms| ms.parse().ok()).ok_or(said)
+    })
+}
+
+/// From the dead-lock to SUSPECT.
+#[derive(Debug)]
+struct Found {
+    ms: f64,
+    /// Promised: max(50 ms, 5 times the usual answer time).
+    limit_ms: f64,
+    /// How late this machine woke a thread meanwhile, ms.
+    noise_ms: f64,
+}
+
+/// A machine that wakes its threads late finds things late: no defect of ours, and no figure.
+fn assert_found_in_time(mut found: Vec<Found>) {
+    found.sort_by(|a, b| a.ms.total_cmp(&b.ms));
+    println!("dead-lock to SUSPECT: {found:#?}");
+    if !big() {
+        return;
+    }
+    assert!(found[found.len() / 2].ms <= 50.0, "{found:#?}");
+    let quiet: Vec<&Found> = found.iter().filter(|f| f.noise_ms < 10.0).collect();
+    if quiet.len() * 2 < found.len() {
+        eprintln!("SKIPPED: this machine was quiet in {} of {} dead-locks only", quiet.len(), found.len());
+    }
+    for f in quiet {
+        assert!(f.ms <= f.limit_ms, "{f:?} of {found:#?}");
+    }
+}
+
 /// The handlers of an echo service share a lock: whoever holds it stops them all, and not the accept loop.
 #[test]
 fn a_dead_lock_of_all_workers_is_suspect_for_stall_and_never_failed() {
@@ -98,8 +135,8 @@ fn a_dead_lock_of_all_workers_is_suspect_for_stall_and_never_failed() {
     });
     let pair = Setup::new(service.addr).start();
     let (mut client, mut rng) = (connect(pair.addr), Rng::new(1));
-    let (mut delays, rounds, mut other) = (Vec::new(), sized(3, 30), 0);
-    while delays.len() < rounds {
+    let (mut found, rounds, mut other) = (Vec::new(), sized(3, 30), 0);
+    while found.len() < rounds {
         for _ in 0..200 {
             round_trip(&mut client, &mut rng).unwrap();
         }
@@ -108,13 +145,18 @@ fn a_dead_lock_of_all_workers_is_suspect_for_stall_and_never_failed() {
             if e["state"] == "active" { Ok(()) } else { Err(e.to_string()) }
         });
         let (stop, before) = (Arc::new(AtomicBool::new(false)), accepted.load(SeqCst));
+        let limit_ms = (5.0 * usual_ms(&pair)).max(50.0);
+        let noise = Noise::start().unwrap();
         let dead = lock.lock().unwrap_or_else(PoisonError::into_inner);
         let from = clock::now();
         client.write_all(&[b'd'; 32]).unwrap();
         let knocks = knocking(pair.addr, stop.clone());
         let seen = wait_event(&pair, "suspect", from);
         match seen.cause.as_str() {
-            "stall" => delays.push(seen.at.millis_since(from)),
+            "stall" => {
+                let (ms, noise_ms) = (seen.at.millis_since(from), noise.lateness().max);
+                found.push(Found { ms, limit_ms, noise_ms });
+            }
             // A busy machine kept a sidecar from running right now, and that was told first.
             "silent" if other < rounds => other += 1,
             cause => panic!("{cause} after {other} others"),
@@ -132,16 +174,7 @@ fn a_dead_lock_of_all_workers_is_suspect_for_stall_and_never_failed() {
         let mut echo = [0; 32];
         client.read_exact(&mut echo).unwrap();
     }
-    delays.sort_by(f64::total_cmp);
-    println!(
-        "dead-lock to SUSPECT: median {:.1} ms, most {:.1} ms of {}",
-        delays[delays.len() / 2],
-        delays[delays.len() - 1],
-        delays.len()
-    );
-    if big() {
-        assert!(delays[delays.len() / 2] <= 50.0, "{delays:?}");
-    }
+    assert_found_in_time(found);
     assert_never_failed(&pair);
     drop(client);
     pair.finish();
@@ -166,8 +199,21 @@ while True:
     threading.Thread(target=serve, args=(c,), daemon=True).start()
 "#;
 
+/// True if the near sidecar says `busy` before `pausing` is answered.
+fn called_busy(pair: &Pair, pausing: &TcpStream) -> bool {
+    pausing.set_nonblocking(true).unwrap();
+    let mut busy = false;
+    while !busy && pausing.peek(&mut [0]).is_err() {
+        let e = endpoint(pair);
+        busy = e["cause"] == "busy" && e["vouch"] == "busy";
+        pause();
+    }
+    pausing.set_nonblocking(false).unwrap();
+    busy
+}
+
 #[test]
-fn a_pause_that_burns_cpu_without_notice_is_never_failed() {
+fn a_pause_that_burns_cpu_without_notice_is_busy_and_never_failed() {
     if !have(&["python3"]) {
         return;
     }
@@ -187,18 +233,22 @@ fn a_pause_that_burns_cpu_without_notice_is_never_failed() {
         let said = evidence(&pair);
         if said.contains(&format!("E3 process {}", process.pid())) { Ok(()) } else { Err(said) }
     });
-    for _ in 0..sized(3, 20) {
+    let (mut busy, rounds) = (0, sized(3, 20));
+    for _ in 0..rounds {
         let from = clock::now();
         pausing.write_all(b"~").unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let knocks = knocking(pair.addr, stop.clone());
+        busy += usize::from(called_busy(&pair, &pausing));
         pausing.read_exact(&mut [0]).unwrap();
         println!("paused for {:.0} ms", clock::now().millis_since(from));
         ask(&mut client);
         stop.store(true, SeqCst);
         knocks.join().unwrap();
     }
-    println!("{:#?}", events(&pair));
+    println!("busy in {busy} of {rounds} pauses: {:#?}", events(&pair));
+    // A machine that is short of CPU keeps the service from burning any.
+    assert!(busy > 0, "it burnt CPU without progress, and nobody said so: {}", evidence(&pair));
     assert_never_failed(&pair);
     drop((client, pausing));
     pair.finish();
@@ -262,6 +312,12 @@ fn wait_state(pair: &Pair, state: &str, said: &str) {
     });
 }
 
+/// Probes of the far sidecar with that result.
+fn probed(pair: &Pair, result: &str) -> f64 {
+    let labels = [("service", support::pair::NAME), ("result", result)];
+    pair.far().metric("sidebeat_probes_total", &labels).unwrap()
+}
+
 #[test]
 fn a_health_page_that_hangs_and_fails_and_recovers() {
     let web = Web::start();
@@ -292,6 +348,12 @@ fn a_health_page_that_hangs_and_fails_and_recovers() {
     wait_state(&pair, "suspect", "E5 probe (http /health): failing");
     web.mode.store(WELL, SeqCst);
     wait_state(&pair, "active", "E5 probe (http /health): alive");
+    let results = ["ok", "failed", "timeout"].map(|result| probed(&pair, result));
+    assert!(results.iter().all(|n| *n > 0.0), "it was well, said 503 and hung: {results:?}");
+    let timed = pair.far().metric("sidebeat_probe_seconds_count", &[("service", support::pair::NAME)]);
+    assert!(timed >= Some(results.iter().sum()), "{timed:?} of {results:?}");
+    let took = pair.far().metric("sidebeat_probe_seconds_sum", &[("service", support::pair::NAME)]);
+    assert!(took >= Some(0.15 * results[2]), "a time-out takes 150 ms: {took:?} of {results:?}");
     assert_never_failed(&pair);
     drop(client);
     pair.finish();

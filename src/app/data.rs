@@ -232,7 +232,7 @@ impl Place {
     fn take(&self, io: TcpStream, up: usize) {
         let Some(permit) = self.shared.connections.take() else {
             self.shared.up_metrics[up].connections.reject(RejectReason::Limit);
-            return;
+            return outbound::abort(io);
         };
         let (to, load) = self.shared.loads.place(self.index);
         if to == self.index {
@@ -281,7 +281,7 @@ impl Place {
                     // Nobody waits any more: nobody is told.
                     let _ = done.try_send(());
                 }
-                Command::Stop => return,
+                Command::Stop => return self.hub.w.ending.set(true),
             }
         }
     }

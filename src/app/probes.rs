@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use super::generation::Generation;
 use crate::clock;
@@ -12,6 +13,7 @@ use crate::evidence::fuse::ProbeOpinion;
 use crate::evidence::listener::reachable;
 use crate::evidence::notes::ProbeNote;
 use crate::evidence::prober::{Plan, PlanParams, Step};
+use crate::metrics::ProbeResult;
 use crate::proxy::inbound::Common;
 use crate::stamp::Stamp;
 
@@ -48,6 +50,7 @@ async fn run(name: String, stats: Arc<ServiceStats>, question: Question, p: Prob
     let (interval, healthy, unhealthy) = (p.interval, p.healthy, p.unhealthy);
     let mut plan = Plan::new(PlanParams { idle: p.idle, interval, healthy, unhealthy }, clock::now());
     let (service, mut was_failing) = (reachable(stats.service()), false);
+    let metrics = common.metrics.probes(&name);
     stats.notes.probed(ProbeNote { what: question.what(), ..ProbeNote::default() });
     while !common.draining.load(Relaxed) {
         let begun = clock::now();
@@ -56,6 +59,8 @@ async fn run(name: String, stats: Arc<ServiceStats>, question: Question, p: Prob
             Step::Ask => {
                 let answer = ask::ask(service, &question, p.timeout).await;
                 let now = clock::now();
+                let took = now.since(begun);
+                metrics.ended(took, result(answer.is_ok(), took, p.timeout));
                 if !plan.done(now, stats.activity(), answer.is_ok()) {
                     continue;
                 }
@@ -70,6 +75,15 @@ async fn run(name: String, stats: Arc<ServiceStats>, question: Question, p: Prob
                 note(&stats, &question, &plan, (begun, now), said);
             }
         }
+    }
+}
+
+/// A failure that took all the time there was is one for want of an answer.
+fn result(ok: bool, took: Duration, timeout: Duration) -> ProbeResult {
+    match ok {
+        true => ProbeResult::Ok,
+        false if took >= timeout => ProbeResult::Timeout,
+        false => ProbeResult::Failed,
     }
 }
 

@@ -107,7 +107,8 @@ pub struct Answers {
     /// Silences count from here: a look was late.
     forgiven: Stamp,
     waiting_from: Option<Stamp>,
-    /// End and length of the last late silence: what was asked before took long because of it.
+    /// End and length of the last late silence, with those before that it goes on from: what was asked before took long
+    /// because of it.
     outage: (Stamp, Duration),
     /// Of those answers so many count: the silence is one event, however many waited for its end.
     spare: u32,
@@ -222,7 +223,11 @@ impl Answers {
         if length <= self.threshold() {
             return;
         }
-        (self.outage, self.spare) = ((now, length), 1);
+        let (ended, before) = self.outage;
+        // What waited through the outage before, and was not served yet, waits through this one too.
+        let goes_on = ended != Stamp::ZERO && from.since(ended) < before;
+        let whole = if goes_on { before + now.since(ended) } else { length };
+        (self.outage, self.spare) = ((now, whole), 1);
         if !self.explained && (length <= LEARN_MAX || !self.many) {
             self.learn_late(now, length);
         }

@@ -222,6 +222,26 @@ fn one_outage_is_not_learned_whatever_waited_for_its_end() {
     assert!(seen <= 50, "{seen}");
 }
 
+/// A dead-lock ended, one of those who had waited was answered, and then a busy machine kept the service from running for a
+/// moment: the second that all the others had waited was taken for its way, and the next dead-lock was found after two.
+#[test]
+fn the_rest_of_a_backlog_is_not_learned_after_a_second_silence() {
+    let mut r = Rig::new();
+    r.talk(vec![us(300); 1000], ms(5));
+    for _ in 0..80 {
+        r.ask();
+        r.pass(ms(10));
+    }
+    r.answer(r.open[0]);
+    assert!(r.pass(ms(40)) > 0, "they wait still, and nobody is answered");
+    for asked in r.open.clone() {
+        r.answer(asked);
+    }
+    r.pass(ms(5));
+    assert_eq!(r.answers.limit(), Some(ms(25)));
+    assert!(r.dead_lock(ms(5000)) <= Some(30));
+}
+
 #[test]
 fn dead_locks_that_come_back_are_seen_each_time() {
     let mut r = Rig::new();

@@ -165,7 +165,7 @@ impl Link {
         self.end_streams(Ended::LinkLost);
         self.out.borrow_mut().clear();
         self.splice.borrow_mut().clear();
-        if how != Lost::Fin && how != Lost::Goaway {
+        if !how.is_orderly() {
             // Nothing we still owe may linger in the kernel of a link that is known to be broken.
             let _ = socket2::SockRef::from(&*self.io.borrow()).set_linger(Some(Duration::ZERO));
         }
@@ -208,10 +208,7 @@ impl Link {
             };
             match got {
                 Poll::Pending => return,
-                Poll::Ready(Ok(0)) => {
-                    let planned = self.goaway.get() || self.half_closed.get();
-                    self.close(if planned { Lost::Goaway } else { Lost::Fin });
-                }
+                Poll::Ready(Ok(0)) => self.close(self.ended()),
                 Poll::Ready(Ok(_)) => self.reschedule(),
                 Poll::Ready(Err(e)) => self.close(io_lost(&e)),
             }
@@ -220,6 +217,16 @@ impl Link {
             }
         }
         cx.waker().wake_by_ref();
+    }
+
+    /// What the peer's FIN means.
+    fn ended(&self) -> Lost {
+        // Who accepts is not told that a link of one stream has done its work: there is nothing else it could be for.
+        let served = self.conf.one_stream && !self.conf.dialer && self.last_stream.get() > 0;
+        if self.half_closed.get() || served && self.streams.borrow().is_empty() {
+            return Lost::Done;
+        }
+        if self.goaway.get() { Lost::Goaway } else { Lost::Fin }
     }
 
     /// One read, decoded and passed on.
@@ -307,6 +314,25 @@ pub(super) fn io_lost(e: &io::Error) -> Lost {
     match e.kind() {
         io::ErrorKind::TimedOut => Lost::TimedOut,
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Lost::Rst,
-        _ => Lost::Cut,
+        _ => Lost::Io,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::LinkError;
+
+    #[test]
+    fn what_a_socket_says_is_counted_by_its_name() {
+        for (kind, error) in [
+            (io::ErrorKind::TimedOut, LinkError::Timeout),
+            (io::ErrorKind::ConnectionReset, LinkError::Reset),
+            (io::ErrorKind::BrokenPipe, LinkError::Reset),
+            (io::ErrorKind::HostUnreachable, LinkError::Io),
+        ] {
+            assert_eq!(io_lost(&kind.into()).error(), Some(error), "{kind}");
+        }
+        assert_eq!((Lost::Done.error(), Lost::Goaway.error()), (None, None), "planned");
     }
 }

@@ -88,6 +88,12 @@ impl Link {
         self.wake();
     }
 
+    /// Nothing needs this link any more: it says so, and ends.
+    pub fn part(&self, patience: Duration) {
+        self.go_away(Duration::ZERO);
+        self.close_when_written(patience);
+    }
+
     /// Ends the link once what it holds is written, and after `patience` in any case: it had one stream, and that is over.
     pub fn close_when_written(&self, patience: Duration) {
         self.closing.set(true);
@@ -119,11 +125,6 @@ impl Link {
     /// Bytes waiting to be written.
     pub(super) fn queued(&self) -> usize {
         self.out.borrow().pending() + self.splice.borrow().pending()
-    }
-
-    /// Bytes held for slow applications.
-    pub fn buffered(&self) -> usize {
-        self.buffered.get()
     }
 
     /// Sequence number of the last beat heard.

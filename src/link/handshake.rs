@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::tune::{tune_link, tune_loopback};
+use crate::metrics::Handshake;
 use crate::wire::{
     Decoder, Event, Frame, GREETING_LEN, Hello, Limits, RefuseCode, VERSION, Welcome, WireError, greeting,
     parse_greeting,
@@ -35,12 +36,28 @@ pub enum DialError {
     /// The sidecar said no.
     #[error("refused by the peer: {1} ({0:?})")]
     Said(RefuseCode, String),
+    /// The connect failed in another way.
+    #[error("cannot connect: {0}")]
+    Connect(io::Error),
     /// Anything else.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The peer broke the protocol.
     #[error("protocol error: {0}")]
     Wire(#[from] WireError),
+}
+
+impl DialError {
+    /// As it is counted.
+    pub fn result(&self) -> Handshake {
+        match self {
+            DialError::Refused | DialError::Unanswered | DialError::Connect(_) => Handshake::Connect,
+            DialError::NoWelcome => Handshake::Timeout,
+            DialError::NotSidecar(_) | DialError::Wire(_) => Handshake::Protocol,
+            DialError::Said(..) => Handshake::Refused,
+            DialError::Io(_) => Handshake::Io,
+        }
+    }
 }
 
 /// A dialled link: socket, welcome, and bytes that came behind it.
@@ -66,7 +83,7 @@ pub async fn dial(
         Err(_) => return Err(DialError::Unanswered),
         Ok(Err(e)) if e.kind() == io::ErrorKind::ConnectionRefused => return Err(DialError::Refused),
         Ok(Err(e)) if e.kind() == io::ErrorKind::TimedOut => return Err(DialError::Unanswered),
-        Ok(Err(e)) => return Err(e.into()),
+        Ok(Err(e)) => return Err(DialError::Connect(e)),
         Ok(Ok(io)) => io,
     };
     tune_link(&io);

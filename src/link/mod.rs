@@ -2,9 +2,8 @@
 //!
 //! [`driver`] owns the socket and moves frames; [`stream`] is one application connection on it; [`handshake`] begins
 //! it. What differs between the two ends (who judges, who vouches, who opens) is behind [`Side`]. [`pace`],
-//! [`credit`], [`bulk`], [`outq`] and [`backoff`] are pure.
+//! [`credit`], [`bulk`] and [`outq`] are pure.
 
-pub mod backoff;
 pub mod beats;
 pub mod bulk;
 pub mod credit;
@@ -28,6 +27,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::detector;
+use crate::metrics::LinkError;
 use crate::stamp::Stamp;
 use crate::verdict::Vouch;
 use crate::wire::{self, BeatFlags};
@@ -46,23 +46,50 @@ pub enum Lost {
     TimedOut,
     /// After GOAWAY.
     Goaway,
-    /// We cut it.
+    /// We ended it in order, or the peer did that with the link of a single connection: nothing needs it any more.
+    Done,
+    /// A verdict cut it.
     Cut,
+    /// The socket failed in another way.
+    Io,
     /// The peer broke the protocol.
     Protocol(&'static str),
+    /// The peer went over a cap.
+    Limit(&'static str),
 }
 
 impl Lost {
-    /// Short name for metrics and logs.
+    /// Short name for logs.
     pub fn label(&self) -> &'static str {
         match self {
             Lost::Fin => "fin",
             Lost::Rst => "rst",
             Lost::TimedOut => "timeout",
             Lost::Goaway => "goaway",
+            Lost::Done => "done",
             Lost::Cut => "cut",
-            Lost::Protocol(what) => what,
+            Lost::Io => "io",
+            Lost::Protocol(what) | Lost::Limit(what) => what,
         }
+    }
+
+    /// As it is counted; None for an end that was planned.
+    pub fn error(&self) -> Option<LinkError> {
+        match self {
+            Lost::Fin => Some(LinkError::Eof),
+            Lost::Rst => Some(LinkError::Reset),
+            Lost::TimedOut => Some(LinkError::Timeout),
+            Lost::Goaway | Lost::Done => None,
+            Lost::Cut => Some(LinkError::Failed),
+            Lost::Io => Some(LinkError::Io),
+            Lost::Protocol(_) => Some(LinkError::Protocol),
+            Lost::Limit(_) => Some(LinkError::Limit),
+        }
+    }
+
+    /// The end was in order on both sides: what we still owe may leave.
+    fn is_orderly(&self) -> bool {
+        matches!(self, Lost::Fin | Lost::Goaway | Lost::Done)
     }
 
     /// As a trace tells it.
@@ -72,8 +99,8 @@ impl Lost {
             Lost::Rst => detector::End::Rst,
             Lost::TimedOut => detector::End::TimedOut,
             Lost::Goaway => detector::End::Goaway,
-            Lost::Cut => detector::End::Cut,
-            Lost::Protocol(_) => detector::End::Protocol,
+            Lost::Done | Lost::Cut | Lost::Io => detector::End::Cut,
+            Lost::Protocol(_) | Lost::Limit(_) => detector::End::Protocol,
         }
     }
 }
@@ -119,6 +146,8 @@ pub trait Side {
     fn goaway(&self, link: &Rc<Link>, now: Stamp, deadline: Duration);
     /// The link ended. Its streams are already told.
     fn lost(&self, link: &Rc<Link>, now: Stamp, how: &Lost);
+    /// A stream was turned away: the link has as many as it may.
+    fn full(&self) {}
     /// The peer opens a stream. False: streams may not be opened from there.
     fn open(&self, link: &Rc<Link>, stream: &Rc<Stream>, service: &str) -> bool;
     /// For the next beat.

@@ -93,7 +93,7 @@ impl Link {
             return Ok(());
         }
         self.control_budget.set((since, used + 1));
-        if used > CONTROL_BUDGET { Err(Lost::Protocol("control_flood")) } else { Ok(()) }
+        if used > CONTROL_BUDGET { Err(Lost::Limit("control_flood")) } else { Ok(()) }
     }
 
     fn stream(&self, id: u32) -> Result<Option<Rc<Stream>>, Lost> {
@@ -189,6 +189,7 @@ impl Link {
         self.last_stream.set(id);
         let stream = Stream::new(id, self.clone(), None, false, now);
         if self.streams.borrow().len() >= self.conf.streams_max {
+            self.side.full();
             stream.refuse(EMFILE, "too many streams on this link");
             return Ok(());
         }

@@ -232,7 +232,7 @@ impl Link {
         let n = out.control().len() - before;
         drop(out);
         if before + n > CONTROL_MAX {
-            return self.close(Lost::Protocol("reads_nothing"));
+            return self.close(Lost::Limit("reads_nothing"));
         }
         self.count(Dir::Out, frame.kind(), n);
         self.wake();
@@ -244,7 +244,7 @@ impl Link {
             return;
         }
         if self.out.borrow().pending() > self.conf.queue_max + CONTROL_MAX {
-            return self.close(Lost::Protocol("reads_nothing"));
+            return self.close(Lost::Limit("reads_nothing"));
         }
         let mut buf = BytesMut::with_capacity(64);
         frame.encode(&mut buf);

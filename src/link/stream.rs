@@ -44,22 +44,6 @@ pub enum Ended {
     Limit,
 }
 
-impl Ended {
-    /// Value of the metric label `reason`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Ended::Done => "fin",
-            Ended::AppReset => "rst_local",
-            Ended::PeerReset => "rst",
-            Ended::OpenFailed(_) => "refused",
-            Ended::LinkLost => "link_lost",
-            Ended::Cut => "failed",
-            Ended::Protocol => "protocol",
-            Ended::Limit => "limit",
-        }
-    }
-}
-
 /// See the module.
 pub struct Stream {
     /// Id on the link.
@@ -155,11 +139,6 @@ impl Stream {
         let first = flow.replay.take()?;
         let io = self.io.borrow_mut().take()?;
         Some((io, first))
-    }
-
-    /// Bytes buffered for the application.
-    pub fn buffered(&self) -> usize {
-        self.flow.borrow().pending_len
     }
 
     pub(super) fn wake(&self) {

@@ -20,7 +20,7 @@ impl Timed for Link {
             return;
         }
         if now >= self.close_by.get() {
-            return self.close(Lost::Goaway);
+            return self.close(Lost::Done);
         }
         self.expire_opening(now);
         self.judge_now(now);

@@ -63,11 +63,6 @@ impl OpenConnection {
     pub fn close(mut self, reason: CloseReason) {
         self.reason = reason;
     }
-
-    /// The reason to count when it is dropped.
-    pub fn because(&mut self, reason: CloseReason) {
-        self.reason = reason;
-    }
 }
 
 impl Drop for OpenConnection {

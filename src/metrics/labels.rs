@@ -52,7 +52,7 @@ label_set! {
 }
 
 label_set! {
-    /// Label `kind` of frame counters.
+    /// Label `kind` of frame counters, in the order of the wire's `METRIC_KINDS`, by whose index frames are counted.
     FrameKind {
         /// Payload of a stream.
         Data = "data",
@@ -68,7 +68,7 @@ label_set! {
         Answer = "answer",
         /// Flow control.
         Credit = "credit",
-        /// Start of a stream: OPEN.
+        /// Start of a stream: OPEN, OPENED, OPEN_FAILED.
         Open = "open",
         /// End of a direction.
         Fin = "fin",
@@ -76,28 +76,8 @@ label_set! {
         Reset = "reset",
         /// Planned end of the link.
         Goaway = "goaway",
-        /// Handshake frames, OPENED, OPEN_FAILED and kinds of later versions.
+        /// Kinds of later versions, and handshake frames where none belongs.
         Other = "other",
-    }
-}
-
-impl FrameKind {
-    /// The label of a kind by its code on the wire (link.md, Frames); unknown codes are `other`.
-    pub const fn from_wire(code: u8) -> FrameKind {
-        match code {
-            4 => FrameKind::Open,
-            7 => FrameKind::Data,
-            8 => FrameKind::Beat,
-            9 => FrameKind::Backpressure,
-            10 => FrameKind::Maintenance,
-            11 => FrameKind::Challenge,
-            12 => FrameKind::Answer,
-            13 => FrameKind::Credit,
-            14 => FrameKind::Fin,
-            15 => FrameKind::Reset,
-            16 => FrameKind::Goaway,
-            _ => FrameKind::Other,
-        }
     }
 }
 
@@ -114,9 +94,7 @@ label_set! {
         LinkLost = "link_lost",
         /// The service did not accept it.
         OpenFailed = "open_failed",
-        /// A time limit ran out.
-        Timeout = "timeout",
-        /// Ended by the drain deadline.
+        /// Still open when its worker ended: the drain deadline, of the process or of an earlier configuration.
         Drain = "drain",
         /// An error of the local socket, or dropped without a reason.
         Error = "error",
@@ -124,20 +102,16 @@ label_set! {
 }
 
 label_set! {
-    /// Label `reason` of `sidebeat_rejected_total`: work turned away before it had an endpoint.
+    /// Label `reason` of `sidebeat_rejected_total`: work turned away before it had an endpoint or a service.
     RejectReason {
         /// No endpoint may take work.
         NoEndpoint = "no_endpoint",
         /// Every endpoint that was tried refused or timed out.
         Unreachable = "unreachable",
-        /// `[limits] connections` or memory.
+        /// `[limits] connections` or `streams_per_link`.
         Limit = "limit",
-        /// We are draining.
-        Draining = "draining",
-        /// The peer's address is not in `allow`.
+        /// A link whose address is not in `allow`.
         NotAllowed = "not_allowed",
-        /// Anything else.
-        Other = "other",
     }
 }
 
@@ -148,13 +122,13 @@ label_set! {
         Eof = "eof",
         /// RST.
         Reset = "rst",
-        /// The kernel gave up sending, or a hello did not come in time.
+        /// The kernel gave up sending.
         Timeout = "timeout",
         /// The peer sent what the wire format does not allow.
         Protocol = "protocol",
         /// The peer went over a cap.
         Limit = "limit",
-        /// Cut by us, because its endpoint was FAILED.
+        /// Cut by a verdict: it alone is silent, or its node has been restarted.
         Failed = "failed",
         /// Any other error of the socket.
         Io = "io",
@@ -166,7 +140,7 @@ label_set! {
     Handshake {
         /// The link is up.
         Ok = "ok",
-        /// Connection refused or unreachable.
+        /// Connection refused or unanswered; only where we dial.
         Connect = "connect",
         /// REFUSE, by either side.
         Refused = "refused",
@@ -176,6 +150,18 @@ label_set! {
         Protocol = "protocol",
         /// The socket broke.
         Io = "io",
+    }
+}
+
+label_set! {
+    /// Label `result` of `sidebeat_probes_total`.
+    ProbeResult {
+        /// The service answered as it should.
+        Ok = "ok",
+        /// It refused, or answered otherwise.
+        Failed = "failed",
+        /// No answer in time.
+        Timeout = "timeout",
     }
 }
 
@@ -194,17 +180,17 @@ label_set! {
         OtherLink = "other_link",
         /// Nearly everything fell silent at once: we may be the one cut off.
         SelfIsolated = "self_isolated",
+        /// An upstream of the service itself explains that it stands still.
+        Starved = "starved",
         /// `max_failed`, or the last endpoint of a set.
         Panic = "panic",
-        /// A gate without a series of its own.
-        Other = "other",
     }
 }
 
 impl Gate {
-    /// The gate of that name, `Other` if there is none.
-    pub fn from_name(name: &str) -> Gate {
-        Gate::ALL.iter().copied().find(|g| g.name() == name).unwrap_or(Gate::Other)
+    /// The gate of that name.
+    pub fn from_name(name: &str) -> Option<Gate> {
+        Gate::ALL.iter().copied().find(|g| g.name() == name)
     }
 }
 
@@ -218,7 +204,7 @@ mod tests {
             assert_eq!(kind.index(), i);
         }
         assert_eq!(FrameKind::ALL.len(), 12);
-        assert_eq!(Gate::from_name("own_stall"), Gate::OwnStall);
-        assert_eq!(Gate::from_name("invented by a peer"), Gate::Other);
+        assert_eq!(Gate::from_name("own_stall"), Some(Gate::OwnStall));
+        assert_eq!(Gate::from_name("invented by a peer"), None);
     }
 }

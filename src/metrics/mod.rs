@@ -8,6 +8,7 @@
 mod connections;
 mod frames;
 mod labels;
+mod probe;
 mod scrape;
 mod trace;
 mod upstream;
@@ -24,7 +25,10 @@ use prometheus::{
 
 pub use connections::{Active, ConnectionMetrics, OpenConnection};
 pub use frames::FrameCounters;
-pub use labels::{CloseReason, Direction, FrameKind, Gate, Handshake, LinkError, OddBeat, RejectReason};
+pub use labels::{
+    CloseReason, Direction, FrameKind, Gate, Handshake, LinkError, OddBeat, ProbeResult, RejectReason,
+};
+pub use probe::ProbeMetrics;
 pub use scrape::{EndpointSample, MAX_ENDPOINTS, Mode, OVERFLOW, Scrape, VouchSample};
 pub use trace::TraceMetrics;
 pub use upstream::{InboundMetrics, UpstreamMetrics};
@@ -81,6 +85,7 @@ pub struct Metrics {
     gates: Vec<IntCounter>,
     reload: IntGauge,
     families: upstream::Families,
+    probes: probe::Families,
     upstreams: Mutex<BTreeMap<String, Arc<UpstreamMetrics>>>,
     inbounds: Mutex<BTreeMap<String, Arc<InboundMetrics>>>,
     slots: Mutex<scrape::Slots>,
@@ -135,6 +140,7 @@ impl Metrics {
                 ),
             ),
             families: upstream::Families::new(&r),
+            probes: probe::Families::new(&r),
             upstreams: Mutex::default(),
             inbounds: Mutex::default(),
             slots: Mutex::default(),
@@ -167,6 +173,11 @@ impl Metrics {
         let fresh = Arc::new(InboundMetrics::new(&self.families, name));
         all.insert(name.to_owned(), fresh.clone());
         fresh
+    }
+
+    /// Handles of the probe of a configured inbound. Cold: takes a lock.
+    pub fn probes(&self, name: &str) -> ProbeMetrics {
+        ProbeMetrics::new(&self.probes, name)
     }
 
     /// The configuration was read: at the start, or again.

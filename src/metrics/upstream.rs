@@ -261,11 +261,11 @@ mod tests {
     fn a_connection_is_closed_on_every_path() {
         let m = Metrics::new(BuildInfo::current());
         let up = m.upstream("orders").connections.clone();
-        let (a, mut b, c) = (up.open(), up.open(), up.open());
+        let (a, b, c) = (up.open(), up.open(), up.open());
         assert_eq!(up.active(), 3);
         a.close(CloseReason::Fin);
-        b.because(CloseReason::Failed);
-        drop((b, c));
+        b.close(CloseReason::Failed);
+        drop(c);
         assert_eq!(up.active(), 0);
         let closed = |r: CloseReason| up.closed[r.index()].get();
         assert_eq!(

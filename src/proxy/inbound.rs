@@ -6,14 +6,16 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::{TcpSocket, TcpStream};
 
+use super::groups::Groups;
 use super::meter::ServiceMeter;
 use super::quota::{Permit, Quota};
+use super::served::Served;
 use super::strangers::Strangers;
 use crate::clock;
 use crate::detector::Output;
@@ -24,7 +26,8 @@ use crate::link::handshake::{self, DialError};
 use crate::link::pace::{OFF_DUTY, PaceParams};
 use crate::link::tune::{tune_loopback, tune_service};
 use crate::link::{BeatFacts, Link, LinkConf, Lost, Side, Stream};
-use crate::metrics::{CloseReason, Direction, Handshake, InboundMetrics, LinkError, Metrics};
+use crate::metrics::{CloseReason, Direction, Handshake, InboundMetrics, Metrics, RejectReason};
+use crate::seldom::Seldom;
 use crate::stamp::Stamp;
 use crate::upstream::registry::Upstreams;
 use crate::wire::{
@@ -107,44 +110,10 @@ pub struct Common {
     pub ups: Arc<Upstreams>,
 }
 
-/// Links of the same peer process, over all workers: which of them were used last. They hold the short promise.
-#[derive(Default)]
-pub struct Groups(Mutex<HashMap<(String, u64), Group>>);
-
-struct Group {
-    duty: Arc<Duty>,
-    links: usize,
-}
-
-impl Groups {
-    fn join(&self, node: &str, incarnation: u64, duty: usize) -> Arc<Duty> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = || Group { duty: Arc::new(Duty::new(duty)), links: 0 };
-        let group = all.entry((node.to_owned(), incarnation)).or_insert_with(first);
-        group.links += 1;
-        group.duty.clone()
-    }
-
-    fn linked(&self, node: &str, incarnation: u64) -> bool {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.contains_key(&(node.to_owned(), incarnation))
-    }
-
-    fn leave(&self, node: &str, incarnation: u64) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (node.to_owned(), incarnation);
-        if let Some(group) = all.get_mut(&key) {
-            group.links -= 1;
-            if group.links == 0 {
-                all.remove(&key);
-            }
-        }
-    }
-}
-
 /// A peer that said hello and may have its link.
 struct Guest {
     io: TcpStream,
+    from: SocketAddr,
     hello: Hello,
     /// Bytes behind the hello.
     rest: Vec<u8>,
@@ -160,8 +129,8 @@ pub struct Acceptor {
     inbounds: Vec<Arc<Inbound>>,
     links: RefCell<HashMap<u64, (Weak<Link>, usize)>>,
     strangers: Strangers,
-    /// When the last complaint about a peer was logged, and how many were not since.
-    complained: Cell<(Stamp, u64)>,
+    /// A flood of bad peers must not fill the log.
+    complaints: Cell<Seldom>,
 }
 
 impl Acceptor {
@@ -173,7 +142,7 @@ impl Acceptor {
             inbounds,
             links: RefCell::default(),
             strangers: Strangers::default(),
-            complained: Cell::default(),
+            complaints: Cell::new(Seldom::new(5, Duration::from_secs(1))),
         })
     }
 
@@ -184,20 +153,22 @@ impl Acceptor {
         match Box::pin(handshake).await.unwrap_or(Err(DialError::NoWelcome)) {
             Ok(guest) => self.run(guest).await,
             Err(e) => {
-                self.common.metrics.handshake(Direction::In, result_of(&e));
-                tracing::debug!(peer = %from, error = %e, "no link");
+                self.common.metrics.handshake(Direction::In, e.result());
+                if is_everyday(&e) {
+                    tracing::debug!(peer = %from, error = %e, "no link");
+                } else if let Some(suppressed) = self.may_complain() {
+                    tracing::warn!(peer = %from, reason = %e, suppressed, "no link: the peer is turned away");
+                }
             }
         }
     }
 
-    /// One line a second at most, whatever peers do.
-    fn complain(&self, peer: &str, reason: &str) {
-        let (now, (last, unsaid)) = (clock::now(), self.complained.get());
-        if last != Stamp::ZERO && now.since(last) < Duration::from_secs(1) {
-            return self.complained.set((last, unsaid + 1));
-        }
-        self.complained.set((now, 0));
-        tracing::warn!(peer, reason, unsaid, "link closed: the peer broke the protocol");
+    /// A few lines at once, then one a second, whatever peers do; how many were left out since the last one.
+    fn may_complain(&self) -> Option<u64> {
+        let mut complaints = self.complaints.get();
+        let line = complaints.line(clock::now());
+        self.complaints.set(complaints);
+        line
     }
 
     async fn handshake(
@@ -213,7 +184,7 @@ impl Acceptor {
             quota.take().map(|permit| (index, permit)).ok_or_else(|| (RefuseCode::TooMany, full()))
         });
         match checked {
-            Ok((index, permit)) => Ok(Guest { io, hello, rest, index, permit }),
+            Ok((index, permit)) => Ok(Guest { io, from, hello, rest, index, permit }),
             Err((code, text)) => {
                 // The peer may be gone already; the reason is for it alone.
                 let _ = handshake::refuse(&self.w, &mut io, code, &text).await;
@@ -240,17 +211,17 @@ impl Acceptor {
             return no(RefuseCode::NoSuchService, "no such inbound on this port".to_owned());
         };
         if !allowed(&self.inbounds[index].params.allow, from) {
+            self.inbounds[index].metrics.connections.reject(RejectReason::NotAllowed);
             return no(RefuseCode::NotAllowed, "this address is not in `allow`".to_owned());
         }
         Ok(index)
     }
 
     async fn run(self: Rc<Self>, guest: Guest) {
-        let Guest { mut io, hello, rest, index, permit } = guest;
+        let Guest { mut io, from, hello, rest, index, permit } = guest;
         let c = &self.common;
         let one_stream = hello.features & FEATURE_ONE_STREAM != 0;
-        let far = io.peer_addr().is_ok_and(|a| !a.ip().to_canonical().is_loopback());
-        let (pace, side) = self.side(&hello, index, far);
+        let (pace, side) = self.side(&hello, index, from);
         let w = Welcome {
             version: VERSION,
             features: hello.features & FEATURE_ONE_STREAM,
@@ -288,7 +259,7 @@ impl Acceptor {
         drop(permit);
     }
 
-    fn side(self: &Rc<Self>, hello: &Hello, index: usize, far: bool) -> (PaceParams, Rc<InboundSide>) {
+    fn side(self: &Rc<Self>, hello: &Hello, index: usize, from: SocketAddr) -> (PaceParams, Rc<InboundSide>) {
         let c = &self.common;
         let fastest = hello.accept_min_ms.max(FASTEST_MS);
         let wanted = |ms: u16| Duration::from_millis(u64::from(ms.max(fastest))).min(OFF_DUTY);
@@ -305,7 +276,8 @@ impl Acceptor {
             carried: Rc::new(()),
             id: Cell::new(0),
             idle,
-            far,
+            from,
+            far: !from.ip().to_canonical().is_loopback(),
         });
         (PaceParams { active, idle: side.idle_promise() }, side)
     }
@@ -335,11 +307,6 @@ impl Acceptor {
         }
     }
 
-    /// Streams of all links of this worker.
-    pub fn streams(&self) -> usize {
-        self.of(None).iter().map(|l| l.stream_count()).sum()
-    }
-
     fn of(&self, index: Option<usize>) -> Vec<Rc<Link>> {
         let links = self.links.borrow();
         links
@@ -350,13 +317,10 @@ impl Acceptor {
     }
 }
 
-fn result_of(e: &DialError) -> Handshake {
-    match e {
-        DialError::NoWelcome => Handshake::Timeout,
-        DialError::Said(..) => Handshake::Refused,
-        DialError::Wire(_) | DialError::NotSidecar(_) => Handshake::Protocol,
-        DialError::Refused | DialError::Unanswered | DialError::Io(_) => Handshake::Io,
-    }
+/// Nothing that anybody has to look at: who only wanted to know whether the port is open, or gave up a dial; and an observer
+/// that asks a sidecar on its way out for its successor.
+fn is_everyday(e: &DialError) -> bool {
+    matches!(e, DialError::Io(_) | DialError::Said(RefuseCode::Draining, _))
 }
 
 /// True if `ip` is in one of the networks, or there are none.
@@ -385,6 +349,7 @@ struct InboundSide {
     carried: Rc<()>,
     id: Cell<u64>,
     idle: Duration,
+    from: SocketAddr,
     /// Of another machine: a byte of it shows that our network works.
     far: bool,
 }
@@ -427,12 +392,19 @@ impl Side for InboundSide {
     fn lost(&self, link: &Rc<Link>, _now: Stamp, how: &Lost) {
         self.acceptor.links.borrow_mut().remove(&link.id);
         self.duty.hand_over(link.id, 0);
-        if let Lost::Protocol(what) = how {
-            self.acceptor.common.metrics.link_error(LinkError::Protocol);
-            self.acceptor.complain(&link.peer_node, what);
-        } else {
-            tracing::debug!(peer = link.peer_node, how = how.label(), "link ended");
+        if let Some(error) = how.error() {
+            self.acceptor.common.metrics.link_error(error);
         }
+        let (node, how_it_ended) = (&link.peer_node, how.label());
+        if !matches!(how, Lost::Protocol(_) | Lost::Limit(_)) {
+            tracing::debug!(peer = %self.from, node, how = how_it_ended, "link ended");
+        } else if let Some(suppressed) = self.acceptor.may_complain() {
+            tracing::warn!(peer = %self.from, node, reason = how_it_ended, suppressed, "link closed: the peer broke the rules");
+        }
+    }
+
+    fn full(&self) {
+        self.inbound.metrics.connections.reject(RejectReason::Limit);
     }
 
     fn open(&self, link: &Rc<Link>, stream: &Rc<Stream>, service: &str) -> bool {
@@ -441,6 +413,7 @@ impl Side for InboundSide {
             return true;
         }
         if Rc::strong_count(&self.carried) > self.acceptor.common.streams_max {
+            self.full();
             stream.refuse(EMFILE, "too many streams on this link");
             return true;
         }
@@ -461,7 +434,8 @@ impl Side for InboundSide {
             flags: BeatFlags {
                 draining: c.draining.load(Relaxed),
                 frozen: c.frozen_until.load(Relaxed) > now.as_nanos(),
-                starved: c.ups.starved(),
+                starved: c.ups.starved(now),
+                degraded: c.ups.degraded(now),
                 ..BeatFlags::default()
             },
             processing_us: s.processing_us(),
@@ -487,7 +461,7 @@ impl Side for InboundSide {
 
 /// One stream: connect to the service, then carry bytes until it ends.
 async fn carry(link: Rc<Link>, stream: Rc<Stream>, inbound: Arc<Inbound>, acceptor: Rc<Acceptor>) {
-    let counted = inbound.metrics.connections.open();
+    let counted = Served::begin(&acceptor.w, &inbound.metrics.connections);
     let _active = acceptor.common.metrics.stream_open(Direction::In);
     let connected = tokio::select! {
         biased;

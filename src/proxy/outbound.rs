@@ -1,7 +1,6 @@
 //! Connections of the local service to an upstream: pick an endpoint, open a stream, try another one if the first fails
 //! before any byte reached a service.
 
-use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,15 +8,18 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 
 use super::accept::Load;
+use super::meter::AskingMeter;
 use super::plain;
 use super::quota::Permit;
+use super::served::Served;
 use crate::clock;
 use crate::link::Ended;
 use crate::link::handshake::connect_to;
 use crate::link::tune::tune_service;
 use crate::metrics::{CloseReason, Direction, Metrics, RejectReason};
+use crate::upstream::asking::Asking;
 use crate::upstream::dial::{self, Purpose};
-use crate::upstream::facts::{Mode, PlainResult};
+use crate::upstream::facts::Mode;
 use crate::upstream::hub::{Hub, Key, News};
 
 /// What a link of one stream may take to hand over its last bytes.
@@ -46,12 +48,13 @@ enum Attempt {
 /// Serves one connection.
 pub async fn serve(hub: Rc<Hub>, metrics: std::sync::Arc<Metrics>, conn: Accepted) {
     let Accepted { mut io, up, load, permit } = conn;
-    let counted = hub.metrics[up].connections.open();
+    let counted = Served::begin(&hub.w, &hub.metrics[up].connections);
     let _stream = metrics.stream_open(Direction::Out);
     let mut first = Vec::new();
     let mut tried = Vec::new();
     let reason = loop {
         let Some(key) = hub.pick(up, &tried) else {
+            hub.ups[up].turned_away(clock::now());
             let why = if tried.is_empty() { RejectReason::NoEndpoint } else { RejectReason::Unreachable };
             hub.metrics[up].connections.reject(why);
             abort(io);
@@ -68,14 +71,20 @@ pub async fn serve(hub: Rc<Hub>, metrics: std::sync::Arc<Metrics>, conn: Accepte
 }
 
 async fn attempt(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attempt {
+    let asking = Asking::new(hub.shared(key));
     match hub.mode(key) {
-        Mode::Framed => framed(hub, key, io, first).await,
-        // Boxed, so that a framed connection does not hold room for a plain one as long as it lives.
-        Mode::Plain => Box::pin(direct(hub, key, io, first)).await,
+        Mode::Framed => framed(hub, key, io, first, asking).await,
+        Mode::Plain => {
+            // Boxed, so that a framed connection does not hold room for a plain one as long as it lives.
+            let attempt = Box::pin(direct(hub, key, io, first)).await;
+            // Who spoke last is not looked at here: it waits as long as it is connected.
+            drop(asking);
+            attempt
+        }
     }
 }
 
-async fn framed(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attempt {
+async fn framed(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>, asking: Asking) -> Attempt {
     let params = &hub.ups[key.up].params;
     // Boxed: a dial needs kilobytes for a moment, the stream lives for hours.
     let link = if params.per_connection {
@@ -89,6 +98,8 @@ async fn framed(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attem
         Ok(s) => s,
         Err(io) => return Attempt::Unserved(io, first),
     };
+    asking.set(!first.is_empty());
+    stream.set_meter(Box::new(AskingMeter(asking)));
     let ended = stream.clone().run().await;
     hub.closed(key);
     if params.per_connection {
@@ -124,30 +135,28 @@ async fn direct(hub: &Rc<Hub>, key: Key, io: TcpStream, first: Vec<u8>) -> Attem
     let wait = hub.ups[key.up].params.connect_timeout;
     let to = hub.shared(key).address;
     let got = hub.w.timeout(wait, connect_to(to)).await;
-    let service = match got {
-        Ok(Ok(s)) => s,
-        Ok(Err(e)) => {
-            let refused = e.kind() == io::ErrorKind::ConnectionRefused;
-            let news = if refused { PlainResult::Refused } else { PlainResult::Reset };
-            hub.tell(key, clock::now(), News::Plain(news));
-            return Attempt::Unserved(io, first);
-        }
-        Err(_) => {
-            hub.tell(key, clock::now(), News::Plain(PlainResult::Timeout));
+    let service = match got.unwrap_or_else(|late| Err(late.into())) {
+        Ok(s) => s,
+        Err(e) => {
+            hub.plain_failed(key, e.kind());
             return Attempt::Unserved(io, first);
         }
     };
     tune_service(&service, to);
-    hub.tell(key, clock::now(), News::Plain(PlainResult::Ok));
-    let (ended, _) = plain::relay(hub.w.pool.clone(), io, service, &first, |_| {}).await;
+    let conn = hub.plain(key, service);
+    let ended = plain::relay(hub.w.pool.clone(), io, &conn.io, &first, &*conn, conn.is_cut()).await;
+    if let plain::Ended::Service(why) = ended {
+        conn.broke(why);
+    }
     Attempt::Served(match ended {
         plain::Ended::Done => CloseReason::Fin,
-        plain::Ended::Client | plain::Ended::Service => CloseReason::Reset,
+        plain::Ended::Client | plain::Ended::Service(_) => CloseReason::Reset,
+        plain::Ended::Cut => CloseReason::Failed,
     })
 }
 
-/// RST: the client must not wait, nor take this for an empty answer.
-fn abort(io: TcpStream) {
+/// Ends a connection that cannot be served by RST: the client must not wait, nor take this for an empty answer.
+pub fn abort(io: TcpStream) {
     let _ = SockRef::from(&io).set_linger(Some(Duration::ZERO));
     drop(io);
 }

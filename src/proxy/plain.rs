@@ -1,17 +1,18 @@
 //! Plain passthrough: bytes from one socket to another, with no sidecar on the far side. Buffers exist only while data
-//! moves; FIN is carried per direction, RST as RST.
+//! moves; FIN is carried per direction, RST as RST. What passes at the service's end is told to a meter.
 
 use std::io;
 use std::net::Shutdown;
-use std::pin::Pin;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::clock;
+use crate::link::Meter;
 use crate::worker::pool::{BLOCK, Block, Pool};
 
 /// How a passthrough ended.
@@ -22,16 +23,9 @@ pub enum Ended {
     /// The client failed or reset it.
     Client,
     /// The service failed or reset it.
-    Service,
-}
-
-/// Bytes that passed, for metrics.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Passed {
-    /// Towards the service.
-    pub up: u64,
-    /// Towards the client.
-    pub down: u64,
+    Service(io::ErrorKind),
+    /// A verdict ended it.
+    Cut,
 }
 
 #[derive(Default)]
@@ -41,7 +35,15 @@ struct Half {
     to: usize,
     eof: bool,
     shut: bool,
-    passed: u64,
+}
+
+/// What a direction did.
+#[derive(Clone, Copy)]
+enum Moved {
+    /// Bytes of its source; 0: their end.
+    Read(usize),
+    /// Bytes that its destination took.
+    Wrote(usize),
 }
 
 enum Side {
@@ -55,12 +57,14 @@ impl Half {
         &mut self,
         cx: &mut Context<'_>,
         pool: &Rc<Pool>,
-        src: &mut TcpStream,
-        dst: &mut TcpStream,
+        src: &TcpStream,
+        dst: &TcpStream,
+        note: impl Fn(Moved),
     ) -> Poll<Result<(), Side>> {
         for _ in 0..16 {
             if self.from < self.to {
-                ready!(self.poll_out(cx, dst))?;
+                let n = ready!(self.poll_out(cx, dst))?;
+                note(Moved::Wrote(n));
                 continue;
             }
             self.block = None;
@@ -68,50 +72,65 @@ impl Half {
                 if !self.shut {
                     self.shut = true;
                     // Not connected any more: the other direction says so.
-                    let _ = SockRef::from(&*dst).shutdown(Shutdown::Write);
+                    let _ = SockRef::from(dst).shutdown(Shutdown::Write);
                 }
                 return Poll::Ready(Ok(()));
             }
-            ready!(self.poll_in(cx, pool, src))?;
+            let n = ready!(self.poll_in(cx, pool, src))?;
+            note(Moved::Read(n));
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    fn poll_out(&mut self, cx: &mut Context<'_>, dst: &mut TcpStream) -> Poll<Result<(), Side>> {
-        let Some(block) = &self.block else { return Poll::Ready(Ok(())) };
-        let n = ready!(Pin::new(dst).poll_write(cx, &block[self.from..self.to])).map_err(Side::Writer)?;
-        self.from += n;
-        self.passed += n as u64;
-        Poll::Ready(Ok(()))
+    fn poll_out(&mut self, cx: &mut Context<'_>, dst: &TcpStream) -> Poll<Result<usize, Side>> {
+        let Some(block) = &self.block else { return Poll::Ready(Ok(0)) };
+        loop {
+            ready!(dst.poll_write_ready(cx)).map_err(Side::Writer)?;
+            match dst.try_write(&block[self.from..self.to]) {
+                Ok(n) => {
+                    self.from += n;
+                    return Poll::Ready(Ok(n));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Poll::Ready(Err(Side::Writer(e))),
+            }
+        }
     }
 
     fn poll_in(
         &mut self,
         cx: &mut Context<'_>,
         pool: &Rc<Pool>,
-        src: &mut TcpStream,
-    ) -> Poll<Result<(), Side>> {
-        ready!(src.poll_read_ready(cx)).map_err(Side::Reader)?;
-        let mut block = pool.take();
-        let mut buf = ReadBuf::new(&mut block[..BLOCK]);
-        ready!(Pin::new(src).poll_read(cx, &mut buf)).map_err(Side::Reader)?;
-        let n = buf.filled().len();
-        self.eof = n == 0;
-        (self.from, self.to) = (0, n);
-        self.block = (n > 0).then_some(block);
-        Poll::Ready(Ok(()))
+        src: &TcpStream,
+    ) -> Poll<Result<usize, Side>> {
+        loop {
+            // Nothing to read: take no buffer.
+            ready!(src.poll_read_ready(cx)).map_err(Side::Reader)?;
+            let mut block = pool.take();
+            match src.try_read(&mut block[..BLOCK]) {
+                Ok(n) => {
+                    self.eof = n == 0;
+                    (self.from, self.to) = (0, n);
+                    self.block = (n > 0).then_some(block);
+                    return Poll::Ready(Ok(n));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Poll::Ready(Err(Side::Reader(e))),
+            }
+        }
     }
 }
 
-/// Relays until both directions ended. `first`: bytes already read from the client.
+/// Relays until both directions ended, or `cut` is over. `first`: bytes already read from the client.
 pub async fn relay(
     pool: Rc<Pool>,
-    mut client: TcpStream,
-    mut service: TcpStream,
+    client: TcpStream,
+    service: &TcpStream,
     first: &[u8],
-    mut progress: impl FnMut(Passed),
-) -> (Ended, Passed) {
+    meter: &dyn Meter,
+    cut: impl Future<Output = ()>,
+) -> Ended {
     let (mut up, mut down) = (Half::default(), Half::default());
     if !first.is_empty() {
         let mut block = pool.take();
@@ -120,13 +139,26 @@ pub async fn relay(
         up.block = Some(block);
         up.to = n;
     }
+    let mut cut = pin!(cut);
     let ended = std::future::poll_fn(|cx| {
-        let u = up.poll(cx, &pool, &mut client, &mut service);
-        let d = down.poll(cx, &pool, &mut service, &mut client);
-        progress(Passed { up: up.passed, down: down.passed });
+        if cut.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Ended::Cut);
+        }
+        let u = up.poll(cx, &pool, &client, service, |moved| {
+            if let Moved::Wrote(n) = moved {
+                meter.taken(clock::now(), n);
+            }
+        });
+        // A service that ends after its client did has nothing left to answer.
+        let over = up.eof;
+        let d = down.poll(cx, &pool, service, &client, |moved| match moved {
+            Moved::Read(0) if !over => meter.ended(clock::now(), false),
+            Moved::Read(n @ 1..) => meter.sent(clock::now(), n),
+            Moved::Read(_) | Moved::Wrote(_) => {}
+        });
         match (u, d) {
-            (Poll::Ready(Err(side)), _) => Poll::Ready(blame(&side, Ended::Client, Ended::Service)),
-            (_, Poll::Ready(Err(side))) => Poll::Ready(blame(&side, Ended::Service, Ended::Client)),
+            (Poll::Ready(Err(side)), _) => Poll::Ready(blame(&side, false)),
+            (_, Poll::Ready(Err(side))) => Poll::Ready(blame(&side, true)),
             (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => Poll::Ready(Ended::Done),
             _ => Poll::Pending,
         }
@@ -135,20 +167,17 @@ pub async fn relay(
     if ended != Ended::Done {
         // RST is carried as RST: the other side must not take a truncated stream for a whole one.
         let _ = SockRef::from(&client).set_linger(Some(Duration::ZERO));
-        let _ = SockRef::from(&service).set_linger(Some(Duration::ZERO));
+        let _ = SockRef::from(service).set_linger(Some(Duration::ZERO));
     }
-    (ended, Passed { up: up.passed, down: down.passed })
+    ended
 }
 
-fn blame(side: &Side, reader: Ended, writer: Ended) -> Ended {
-    match side {
-        Side::Reader(e) => {
-            tracing::debug!(error = %e, "plain read failed");
-            reader
-        }
-        Side::Writer(e) => {
-            tracing::debug!(error = %e, "plain write failed");
-            writer
-        }
-    }
+/// Whose end failed; `down`: in the direction towards the client.
+fn blame(side: &Side, down: bool) -> Ended {
+    let (what, e, by_service) = match side {
+        Side::Reader(e) => ("read", e, down),
+        Side::Writer(e) => ("write", e, !down),
+    };
+    tracing::debug!(error = %e, what, "plain connection failed");
+    if by_service { Ended::Service(e.kind()) } else { Ended::Client }
 }

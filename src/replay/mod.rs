@@ -8,6 +8,7 @@
 //! Two passes over the files, each a record at a time: a trace of any length fits. Everything but [`mod@run`] is pure.
 
 pub mod args;
+pub mod mistakes;
 pub mod player;
 pub mod report;
 pub mod rows;

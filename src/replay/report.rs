@@ -56,6 +56,8 @@ struct Numbers {
     t_m: Option<f64>,
     t_m_max: Option<f64>,
     t_mr: Option<f64>,
+    /// Mean and p99, ms.
+    recovery: [Option<f64>; 2],
     lambda: Option<f64>,
     p_a: Option<f64>,
 }
@@ -64,17 +66,16 @@ impl Report {
     fn numbers(&self, score: &Score) -> Numbers {
         let detections = score.detections();
         let lived = self.survey.lived();
-        let wrong = score.mistakes > 0;
-        let mean = |sum: Duration, n: u64| (n > 0).then(|| sum.as_secs_f64() / n as f64);
         Numbers {
             t_d: [0.5, 0.99, 1.0].map(|q| quantile(&detections, q)),
             suspect: quantile(&score.suspicions(), 0.5),
             undetected: score.undetected(),
-            t_m: mean(score.wrong, score.mistakes).map(|s| s * 1e3),
-            t_m_max: wrong.then(|| ms(score.wrong_max)),
-            t_mr: mean(score.recurrences.1, score.recurrences.0),
+            t_m: score.t_m().map(ms),
+            t_m_max: (score.mistakes > 0).then(|| ms(score.wrong_max)),
+            t_mr: score.t_mr().map(|d| d.as_secs_f64()),
+            recovery: [score.recovery().map(ms), quantile(&score.recovery_times(), 0.99)],
             lambda: (!lived.is_zero()).then(|| score.mistakes as f64 / hours(lived)),
-            p_a: (!lived.is_zero()).then(|| 1.0 - score.wrong.as_secs_f64() / lived.as_secs_f64()),
+            p_a: (!lived.is_zero()).then(|| 1.0 - score.wrong_time().as_secs_f64() / lived.as_secs_f64()),
         }
     }
 
@@ -93,6 +94,7 @@ impl Report {
                 short(n.lambda, 2),
                 short(n.t_m, 1),
                 short(n.t_mr, 1),
+                n.recovery.map(|x| short(x, 1)).join(" / "),
                 n.p_a.map_or("-".to_owned(), |p| format!("{p:.6}")),
                 score.suspects.to_string(),
                 n.undetected.to_string(),
@@ -102,8 +104,9 @@ impl Report {
         let _ = writeln!(
             out,
             "\nT_D: from {} random moments, after which nothing arrives, to FAILED (none within {} s: undetected). A mistake is\n\
-             a FAILED of a link that lived, T_M its duration, T_MR the time to the next one, lambda_M mistakes per hour, P_A\n\
-             the share of time without one. Rows other than the recorded one were not asked live: docs/trace.md.",
+             a FAILED of a link that lived, T_M its duration, T_MR the time lived to the next one, lambda_M mistakes per hour.\n\
+             Recovery: how long FAILED outlasted an outage. P_A: the share of the time lived without FAILED. Rows other than\n\
+             the recorded one were not asked live: docs/trace.md.",
             self.cuts,
             LIMIT.as_secs()
         );
@@ -185,6 +188,7 @@ impl Report {
             "suspect_ms": { "p50": n.suspect }, "undetected": n.undetected,
             "suspects": score.suspects, "mistakes": score.mistakes, "lambda_m": n.lambda,
             "t_m_ms": { "mean": n.t_m, "max": n.t_m_max }, "t_mr_s": n.t_mr, "p_a": n.p_a,
+            "recoveries": score.recoveries.len(), "recovery_ms": { "mean": n.recovery[0], "p99": n.recovery[1] },
         })
     }
 
@@ -192,7 +196,8 @@ impl Report {
     pub fn csv(&self) -> String {
         let mut out = String::from(
             "detector,settings,value,arrivals,hours,t_d_p50_ms,t_d_p99_ms,t_d_max_ms,suspect_p50_ms,undetected,\
-             suspects,mistakes,lambda_m_per_hour,t_m_mean_ms,t_m_max_ms,t_mr_mean_s,p_a\n",
+             suspects,mistakes,lambda_m_per_hour,t_m_mean_ms,t_m_max_ms,t_mr_mean_s,p_a,\
+             recovery_mean_ms,recovery_p99_ms\n",
         );
         let number = |x: Option<f64>| x.map_or(String::new(), |x| x.to_string());
         for (row, score) in &self.rows {
@@ -215,6 +220,8 @@ impl Report {
                 number(n.t_m_max),
                 number(n.t_mr),
                 number(n.p_a),
+                number(n.recovery[0]),
+                number(n.recovery[1]),
             ];
             // No cell holds a separator: keys and values of settings have none.
             let _ = writeln!(out, "{}", cells.join(","));
@@ -254,7 +261,7 @@ fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-const HEADINGS: [&str; 11] = [
+const HEADINGS: [&str; 12] = [
     "detector",
     "settings",
     "T_D ms p50 / p99 / max",
@@ -263,6 +270,7 @@ const HEADINGS: [&str; 11] = [
     "lambda_M /h",
     "T_M ms",
     "T_MR s",
+    "recovery ms mean / p99",
     "P_A",
     "suspects",
     "undetected",

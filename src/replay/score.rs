@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::mistakes::Mistakes;
 use super::player::Player;
 use super::rows::Row;
-use super::survey::{Cut, Life, Survey};
+use super::survey::{Cut, Survey};
 use super::tracks::{Key, Seen};
-use crate::detector::{Input, Said};
+use crate::detector::Input;
 use crate::stamp::Stamp;
 use crate::trace::format::LinkInfo;
 use crate::verdict::State;
@@ -22,12 +23,15 @@ pub struct Score {
     pub suspects: u64,
     /// False FAILED: the link lived, and an arrival proved it.
     pub mistakes: u64,
-    /// Time of all mistakes.
+    /// Time of all mistakes, each as far as the life goes that it began in.
     pub wrong: Duration,
     /// Longest of them.
     pub wrong_max: Duration,
-    /// From the beginning of a mistake to that of the next one on the same link: how often, and in all.
+    /// From the beginning of a mistake to that of the next one on the same link, in time that it lived: how often, and in
+    /// all.
     pub recurrences: (u64, Duration),
+    /// Lives that began while the link was held for FAILED: from there to ACTIVE, or to the end of that life.
+    pub recoveries: Vec<Duration>,
     /// Of each cut, by index: from the cut to SUSPECT and to FAILED.
     pub cuts: Vec<CutScore>,
 }
@@ -66,9 +70,7 @@ struct Open {
 /// One row beside one link.
 struct Seat {
     player: Player,
-    /// The mistake that lasts: since when, and the life it is in.
-    wrong: Option<(Stamp, Life)>,
-    last_mistake: Option<Stamp>,
+    mistakes: Mistakes,
 }
 
 impl<'a> Scoring<'a> {
@@ -97,7 +99,7 @@ impl<'a> Scoring<'a> {
     }
 
     fn start(&mut self, key: Key, info: &LinkInfo, at: Stamp) {
-        let seat = |row: &Row| Seat { player: row.player(info, at), wrong: None, last_mistake: None };
+        let seat = |row: &Row| Seat { player: row.player(info, at), mistakes: Mistakes::default() };
         let seats = self.rows.iter().map(seat).collect();
         self.open.insert(key, Open { stretch: self.started, cut: 0, seats });
         self.started += 1;
@@ -107,10 +109,8 @@ impl<'a> Scoring<'a> {
         self.cut_before(open, input.at());
         let lives = &self.survey.stretches[open.stretch].lives;
         for (seat, score) in open.seats.iter_mut().zip(&mut self.scores) {
-            let Seat { player, wrong, last_mistake } = seat;
-            player.take(input, &mut |at, said| {
-                judge(score, wrong, last_mistake, lives, at, said);
-            });
+            let Seat { player, mistakes } = seat;
+            player.take(input, &mut |at, said| mistakes.said(score, lives, at, said));
         }
     }
 
@@ -128,13 +128,9 @@ impl<'a> Scoring<'a> {
         self.cut_before(&mut open, Stamp::NEVER);
         let stretch = &self.survey.stretches[open.stretch];
         for (seat, score) in open.seats.iter_mut().zip(&mut self.scores) {
-            let Seat { player, wrong, last_mistake } = seat;
-            player.finish(stretch.to, &mut |at, said| {
-                judge(score, wrong, last_mistake, &stretch.lives, at, said);
-            });
-            if let Some((since, life)) = wrong.take() {
-                add_wrong(score, since, life.to);
-            }
+            let Seat { player, mistakes } = seat;
+            player.finish(stretch.to, &mut |at, said| mistakes.said(score, &stretch.lives, at, said));
+            mistakes.over(score, &stretch.lives, stretch.to);
         }
     }
 }
@@ -154,43 +150,37 @@ fn note_cut(cut: &mut CutScore, player: &Player, at: Stamp) {
     cut.failed = first(cut.failed, silence.failed);
 }
 
-/// A verdict within a life is wrong, outside of one it is right.
-fn judge(
-    score: &mut Score,
-    wrong: &mut Option<(Stamp, Life)>,
-    last_mistake: &mut Option<Stamp>,
-    lives: &[Life],
-    at: Stamp,
-    said: Said,
-) {
-    let alive = lives[..lives.partition_point(|l| l.from <= at)].last().filter(|l| l.holds(at));
-    match said {
-        Said::Suspect => score.suspects += u64::from(alive.is_some()),
-        Said::Failed | Said::LinkOnly => {
-            let Some(life) = alive else { return };
-            score.mistakes += 1;
-            if let Some(before) = last_mistake.replace(at) {
-                score.recurrences.0 += 1;
-                score.recurrences.1 += at.since(before);
-            }
-            *wrong = Some((at, *life));
-        }
-        Said::Active { .. } => {
-            if let Some((since, life)) = wrong.take() {
-                add_wrong(score, since, at.min(life.to));
-            }
-        }
-        Said::Challenge | Said::Held(_) => {}
-    }
-}
-
-fn add_wrong(score: &mut Score, since: Stamp, to: Stamp) {
-    let lasted = to.since(since);
-    score.wrong += lasted;
-    score.wrong_max = score.wrong_max.max(lasted);
-}
-
 impl Score {
+    pub(super) fn add_mistake(&mut self, lasted: Duration) {
+        self.wrong += lasted;
+        self.wrong_max = self.wrong_max.max(lasted);
+    }
+
+    /// Time for which a link that lived was held for FAILED: mistakes and late recoveries.
+    pub fn wrong_time(&self) -> Duration {
+        self.wrong + self.recoveries.iter().sum::<Duration>()
+    }
+
+    /// T_M, the mean duration of a mistake; None without one.
+    pub fn t_m(&self) -> Option<Duration> {
+        mean(self.wrong, self.mistakes)
+    }
+
+    /// T_MR, the mean time from one mistake to the next; None unless a link made two.
+    pub fn t_mr(&self) -> Option<Duration> {
+        mean(self.recurrences.1, self.recurrences.0)
+    }
+
+    /// Mean time of recovery; None without one.
+    pub fn recovery(&self) -> Option<Duration> {
+        mean(self.recoveries.iter().sum(), self.recoveries.len() as u64)
+    }
+
+    /// Times of recovery, ms, sorted.
+    pub fn recovery_times(&self) -> Vec<f64> {
+        sorted_ms(self.recoveries.iter().copied())
+    }
+
     /// Cuts that the row could be fast at: it held no link of the endpoint for FAILED before.
     fn fair(&self) -> impl Iterator<Item = &CutScore> {
         self.cuts.iter().filter(|c| c.links > 0 && c.failed_before == 0)
@@ -210,6 +200,10 @@ impl Score {
     pub fn undetected(&self) -> usize {
         self.fair().filter(|c| c.failed.is_none()).count()
     }
+}
+
+fn mean(sum: Duration, n: u64) -> Option<Duration> {
+    (n > 0).then(|| Duration::from_secs_f64(sum.as_secs_f64() / n as f64))
 }
 
 fn sorted_ms(times: impl Iterator<Item = Duration>) -> Vec<f64> {

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::player::Player;
+use super::report::{Report, Source};
 use super::rows::{Row, plan};
 use super::score::Scoring;
 use super::survey::{self, Life, Survey, Surveyor};
@@ -271,6 +272,44 @@ fn the_recorded_law_makes_the_recorded_mistakes_again() {
     // After a mistake of 60 ms the law waits for 1.2 x 39 ms past the deadline.
     assert!((20.0..90.0).contains(&p50("promise")), "{}", p50("promise"));
     assert!((2980.0..3001.0).contains(&p50("timeout")), "{}", p50("timeout"));
+}
+
+/// FAILED was right in the outage, and not a moment longer than the outage: P_A and the recovery time say so.
+#[test]
+fn a_law_is_wrong_while_it_heals() {
+    let mut live = Live::new(Params::default());
+    live.beats(100);
+    live.silence(dur(2000));
+    live.beats(60);
+    let records = live.records(1, "e");
+    assert_eq!(surveyed(&records).stretches[0].lives.len(), 2);
+    let rows = plan(&["promise".to_owned(), "timeout".to_owned()], &[], &[]);
+    let scores = scored(&records, &rows, 10);
+    assert_eq!((scores[0].mistakes, scores[0].recoveries.len()), (0, 1));
+    let healing = scores[0].recoveries[0];
+    assert!(healing > Duration::ZERO && healing < dur(200), "{healing:?}");
+    assert_eq!((scores[0].wrong_time(), scores[0].recovery()), (healing, Some(healing)));
+    assert_eq!(
+        scores[1].recovery(),
+        None,
+        "3 s are longer than the outage: there was nothing to recover from"
+    );
+    let report = Report {
+        source: Source::default(),
+        survey: surveyed(&records),
+        rows: rows.into_iter().zip(scores).collect(),
+        cuts: 10,
+    };
+    let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+    let [row, other] = [&json["rows"][0], &json["rows"][1]];
+    let p_a = 1.0 - healing.as_secs_f64() / report.survey.lived().as_secs_f64();
+    assert!((row["p_a"].as_f64().unwrap() - p_a).abs() < 1e-9, "{row}");
+    assert_eq!((&row["recoveries"], &other["recovery_ms"]["mean"]), (&1.into(), &serde_json::Value::Null));
+    assert_eq!(other["p_a"], 1.0);
+    let csv = report.csv();
+    let columns: Vec<usize> = csv.lines().map(|l| l.split(',').count()).collect();
+    assert!(columns.len() == 3 && columns.iter().all(|n| *n == columns[0]), "{csv}");
+    assert!(report.text().contains(" - / -"), "{}", report.text());
 }
 
 #[test]

@@ -75,6 +75,8 @@ pub struct TcpInfo {
     pub rtt: Duration,
     /// Smallest round trip of the last minutes.
     pub min_rtt: Duration,
+    /// How often what is not acknowledged was sent again without any answer, for its time was over.
+    pub retransmits: u8,
     /// Segments sent and not acknowledged.
     pub unacked: u32,
     /// Segments received.
@@ -103,6 +105,7 @@ impl TcpInfo {
         let u64_at = |at: usize| Some(u64::from_ne_bytes(raw.get(at..at + 8)?.try_into().ok()?));
         Some(TcpInfo {
             state: TcpState::from_code(raw[0]),
+            retransmits: raw[2],
             unacked: u32_at(24)?,
             last_data_recv: Duration::from_millis(u64::from(u32_at(52)?)),
             rtt: Duration::from_micros(u64::from(u32_at(68)?)),

@@ -98,6 +98,16 @@ impl Balance {
         self.tier(&views[index]) == LAST_RESORT && !self.keeps_in(views, index)
     }
 
+    /// How many verdicts the panic rule holds back after a change that it did not hold back before it: endpoints that are
+    /// FAILED and yet take work where nobody better can.
+    pub fn newly_held(&self, before: &[View], after: &[View]) -> usize {
+        let held = |views: &[View], i: usize| {
+            let failed = views.get(i).is_some_and(|v| v.state == State::Failed);
+            failed && self.enforce == Enforce::Failed && self.keeps_in(views, i)
+        };
+        (0..after.len()).filter(|&i| held(after, i) && !held(before, i)).count()
+    }
+
     fn tier(&self, view: &View) -> u8 {
         match view.state {
             _ if self.enforce == Enforce::Off => u8::from(view.draining),

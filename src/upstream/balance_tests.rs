@@ -85,6 +85,27 @@ fn silence_alone_never_takes_the_last_one() {
     assert!(all.out(&[silent(0.1), View::active(1)], 0), "another one works");
 }
 
+/// Each verdict that the rule holds back is counted, once, whoever's change of state it was that brought it.
+#[test]
+fn what_the_panic_rule_holds_back_is_told_once() {
+    let (well, proof) = (View::active(1), view(State::Failed, true));
+    let b = balance();
+    for (before, after, held) in [
+        (vec![well], vec![silent(0.1)], 1),
+        (vec![well], vec![proof], 1),
+        (vec![silent(0.1)], vec![proof], 0),
+        (vec![well, well], vec![silent(0.1), well], 0),
+        (vec![silent(0.1), well], vec![silent(0.1), silent(0.0)], 1),
+        (vec![proof, well], vec![proof, silent(0.0)], 1),
+        (vec![proof, well], vec![proof, proof], 0),
+        (vec![silent(0.1), silent(0.0)], vec![silent(0.1), well], 0),
+    ] {
+        assert_eq!(b.newly_held(&before, &after), held, "{before:?} to {after:?}");
+    }
+    let lenient = Balance::new(Enforce::Suspect, 0.5);
+    assert_eq!(lenient.newly_held(&[well], &[silent(0.1)]), 0, "nothing would have been taken out");
+}
+
 #[test]
 fn enforce_runs_dry() {
     let views = [view(State::Failed, true), View::active(1), view(State::Suspect, false)];

@@ -1,6 +1,8 @@
 //! Dialling a sidecar: from socket to running link.
 
+use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::hub::{Hub, Key, News};
@@ -11,7 +13,8 @@ use crate::link::driver::Peer;
 use crate::link::handshake::{self, DialError};
 use crate::link::pace::PaceParams;
 use crate::link::{Link, LinkConf};
-use crate::metrics::Direction;
+use crate::metrics::{Direction, Handshake, Metrics};
+use crate::stamp::Stamp;
 use crate::wire::{FEATURE_ONE_STREAM, Hello, VERSION};
 
 /// What every dial of this process says and uses.
@@ -89,7 +92,14 @@ pub async fn dial(
     let params = &hub.ups[key.up].params;
     let features = if main { 0 } else { FEATURE_ONE_STREAM };
     let hello = d.hello(&params.remote, features, trace);
-    let got = handshake::dial(&hub.w, hub.shared(key).link, &hello, connect, speak, accepted).await?;
+    let attempt = Attempt::begin(hub);
+    let connected = || {
+        attempt.accepted.set(true);
+        accepted();
+    };
+    let got = handshake::dial(&hub.w, hub.shared(key).link, &hello, connect, speak, connected).await;
+    attempt.ended(got.as_ref().map_or_else(DialError::result, |_| Handshake::Ok));
+    let got = got?;
     let now = clock::now();
     let side = OutboundSide::new(hub, key, main);
     let conf = LinkConf {
@@ -128,6 +138,37 @@ pub async fn dial(
     });
     hub.tell(key, now, News::Up(link.id, got.welcome.incarnation, got.welcome.node));
     Ok(link)
+}
+
+/// A dial that gave way to later ones after this was not answered; one before lost a race, which says nothing.
+const GIVEN_UP: Duration = Duration::from_secs(1);
+
+/// Counts how a dial ended, also when it is dropped half-way.
+struct Attempt {
+    process: Arc<Metrics>,
+    begun: Stamp,
+    accepted: Cell<bool>,
+    counted: Cell<bool>,
+}
+
+impl Attempt {
+    fn begin(hub: &Hub) -> Attempt {
+        let (accepted, counted) = (Cell::new(false), Cell::new(false));
+        Attempt { process: hub.process.clone(), begun: clock::now(), accepted, counted }
+    }
+
+    fn ended(&self, result: Handshake) {
+        self.counted.set(true);
+        self.process.handshake(Direction::Out, result);
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !self.counted.get() && clock::now().since(self.begun) >= GIVEN_UP {
+            self.ended(if self.accepted.get() { Handshake::Timeout } else { Handshake::Connect });
+        }
+    }
 }
 
 /// Says that the dial is over, also when it is dropped half-way.

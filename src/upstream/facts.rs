@@ -70,7 +70,7 @@ pub enum LinkLost {
     TimedOut,
     /// After GOAWAY: planned.
     Goaway,
-    /// We cut it.
+    /// We ended it.
     Cut,
     /// The peer broke the protocol.
     Protocol,
@@ -115,17 +115,25 @@ pub enum PortState {
     Unanswered,
 }
 
-/// How a plain connection to the service ended (passive detection).
+/// What a connection straight to the service tells of it (passive detection).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlainResult {
-    /// Connected, or answered.
-    Ok,
-    /// Refused.
+    /// Connected. A kernel does that for a process that is stopped, too.
+    Accepted,
+    /// The service said something.
+    Answered,
+    /// Nobody listens.
     Refused,
-    /// Reset before an answer.
+    /// The connect failed, or the service reset it before it had said anything.
     Reset,
-    /// No answer in time.
+    /// The service, which had answered on it before, reset it or ended it over an unanswered question.
+    Broken,
+    /// The connect was not answered in time, or the kernel gave the connection up.
     Timeout,
+    /// What was sent on it is not acknowledged, though it was sent again and again, and nothing else is heard from there.
+    Silent,
+    /// A question waits far longer than questions to this service do, and nobody is answered.
+    Late,
 }
 
 /// A change of state with its evidence.
@@ -200,10 +208,10 @@ pub struct Facets {
     pub alive: Option<bool>,
     /// It takes work.
     pub ready: Option<bool>,
-    /// Its own upstream is FAILED.
+    /// An upstream of its own has no ACTIVE endpoint.
     pub degraded: Option<bool>,
     /// Backpressure is fresh.
     pub saturated: Option<bool>,
-    /// Business answers are right; unknown until HTTP mode judges them.
+    /// It answered lately; false: it is asked and stands still. Whether answers are right is unknown in TCP mode.
     pub business: Option<bool>,
 }

@@ -12,8 +12,10 @@ use super::balance::{Balance, View};
 use super::dial::{self, Dialer};
 use super::facts::{LinkLost, LinkPolicy, Mode, PlainResult};
 use super::owner::Owner;
+use super::plain::PlainSide;
 use super::registry::{Shared, Upstreams};
 use super::side::OutboundSide;
+use super::slot::{Held, Slot};
 use crate::admin::events::EventLog;
 use crate::clock;
 use crate::detector::{LinkJudge, Output, Tap};
@@ -59,7 +61,7 @@ pub enum News {
     Goaway,
     /// The service behind that link did not take a stream; true if it refused.
     OpenFailed(u64, bool),
-    /// A plain connection ended or began.
+    /// A plain connection told this.
     Plain(PlainResult),
 }
 
@@ -77,7 +79,7 @@ impl News {
             News::Lost(_, LinkLost::Fin) => ["link", "ended by FIN"],
             News::Lost(_, LinkLost::Rst) => ["link", "reset"],
             News::Lost(_, LinkLost::TimedOut) => ["link", "timed out"],
-            News::Lost(_, LinkLost::Cut) => ["link", "cut by us"],
+            News::Lost(_, LinkLost::Cut) => ["link", "ended by us"],
             News::Lost(_, LinkLost::Protocol) => ["link", "broke the protocol"],
             News::Vouch(_, vouch, ..) | News::StillVouched(_, _, vouch, ..) => ["vouch", vouch.name()],
             News::Maintenance(..) => ["maintenance", "announced"],
@@ -86,10 +88,14 @@ impl News {
             News::PeerStalled => ["peer", "was late itself"],
             News::OpenFailed(_, true) => ["stream", "refused by the service"],
             News::OpenFailed(_, false) => ["stream", "not taken in time"],
-            News::Plain(PlainResult::Ok) => ["connection", "accepted"],
+            News::Plain(PlainResult::Accepted) => ["connection", "accepted"],
+            News::Plain(PlainResult::Answered) => ["connection", "answered"],
             News::Plain(PlainResult::Refused) => ["connection", "refused"],
             News::Plain(PlainResult::Reset) => ["connection", "reset"],
+            News::Plain(PlainResult::Broken) => ["connection", "broken off"],
             News::Plain(PlainResult::Timeout) => ["connection", "unanswered"],
+            News::Plain(PlainResult::Silent) => ["connection", "not acknowledged"],
+            News::Plain(PlainResult::Late) => ["answer", "late"],
         })
     }
 }
@@ -97,10 +103,10 @@ impl News {
 /// What the owner tells every worker.
 #[derive(Clone, Copy, Debug)]
 pub enum Order {
-    /// End the streams of the endpoint on links other than `keep` (0: all).
+    /// End the connections of the endpoint.
     Cut {
-        /// The link whose streams live on.
-        keep: u64,
+        /// Plain ones only if nothing came on them for this long: TCP would carry the others over.
+        quiet: Duration,
     },
     /// Close that link: it leads to a dead incarnation.
     Close(u64),
@@ -122,62 +128,11 @@ pub enum Msg {
 /// Sends to another worker.
 pub type Post = Box<dyn Fn(Msg)>;
 
-/// Links of one endpoint on this worker.
-#[derive(Default)]
-pub(super) struct Slot {
-    /// New streams go here.
-    pub(super) main: Option<Rc<Link>>,
-    /// Every live link: witnesses and per-connection links too.
-    pub(super) all: IdMap<u64, Held>,
-    /// Dials for a main link under way.
-    pub(super) dialing: usize,
-}
-
-/// A live link.
-pub(super) struct Held {
-    pub(super) link: Rc<Link>,
-    /// Not the link of a single connection.
-    pub(super) shared: bool,
-    pub(super) side: Rc<OutboundSide>,
-}
-
-/// Links of an endpoint and worker that are kept beside the main one although no stream is on them: witnesses.
-const WITNESSES: usize = 2;
 /// They are closed when nothing passed for this long and the endpoint is well (detection.md section 7).
 const IDLE_CLOSE: Duration = Duration::from_secs(60);
+/// So long such a link may take for its last words.
+const PARTING: Duration = Duration::from_secs(1);
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
-
-impl Slot {
-    /// Shared links beside the main one that carry nothing, oldest first.
-    fn idle(&self) -> Vec<Rc<Link>> {
-        let main = self.main.as_ref().map(|l| l.id);
-        let idle = |h: &&Held| h.shared && Some(h.link.id) != main && h.link.stream_count() == 0;
-        let mut idle: Vec<_> = self.all.values().filter(idle).map(|h| h.link.clone()).collect();
-        idle.sort_unstable_by_key(|l| l.id);
-        idle
-    }
-
-    /// Idle links beyond what is needed as witness. A peer that welcomes every dial and then falls silent would
-    /// collect them.
-    fn surplus(&self) -> Vec<Rc<Link>> {
-        let mut idle = self.idle();
-        idle.truncate(idle.len().saturating_sub(WITNESSES));
-        idle
-    }
-
-    /// A link that takes another stream: the main one, or one beside it that has room again.
-    fn open_link(&self) -> Option<Rc<Link>> {
-        let fit = |h: &&Held| h.shared && !h.side.shunned.get() && !h.link.is_draining();
-        let beside = || self.all.values().filter(fit).map(|h| &h.link);
-        let well = |l: &&Rc<Link>| l.with_judge(|j| j.state() == State::Active).unwrap_or(true);
-        self.main
-            .iter()
-            .filter(|l| self.all.get(&l.id).is_none_or(|h| !h.side.shunned.get()))
-            .find(|l| l.takes_streams())
-            .or_else(|| beside().filter(well).find(|l| l.takes_streams()))
-            .cloned()
-    }
-}
 
 /// See the module.
 pub struct Hub {
@@ -195,6 +150,8 @@ pub struct Hub {
     pub(super) slots: RefCell<IdMap<Key, Slot>>,
     owners: RefCell<IdMap<Key, Rc<Owner>>>,
     balancers: RefCell<Vec<Balance>>,
+    /// Where connections go, or went, without a link.
+    pub(super) plains: RefCell<IdMap<Key, Rc<PlainSide>>>,
     post: Vec<Post>,
     dialled: tokio::sync::Notify,
     /// Another generation of this process judges: this one only serves what is open.
@@ -225,6 +182,7 @@ impl Hub {
             slots: RefCell::default(),
             owners: RefCell::default(),
             balancers: RefCell::new(balancers),
+            plains: RefCell::default(),
             post,
             dialled: tokio::sync::Notify::new(),
             retired: Cell::new(false),
@@ -279,7 +237,7 @@ impl Hub {
                 if slot.main.is_some() && shared.state() == State::Active {
                     // The one that holds the short promise stays until another link has carried something.
                     let over = |l: &&Rc<Link>| now.since(l.used()) > IDLE_CLOSE && !shared.duty.is_last(l.id);
-                    slot.idle().iter().filter(over).for_each(|l| l.close(Lost::Cut));
+                    slot.idle().iter().filter(over).for_each(|l| l.part(PARTING));
                 }
             }
             self.w.sleep_until(now + SWEEP_EVERY).await;
@@ -331,7 +289,7 @@ impl Hub {
     fn obey(&self, now: Stamp, key: Key, order: Order) {
         let find = |id| self.links(key).into_iter().find(|l| l.id == id);
         match order {
-            Order::Cut { keep } => self.cut(key, keep),
+            Order::Cut { quiet } => self.cut(now, key, quiet),
             Order::Close(id) => find(id).iter().for_each(|l| l.close(Lost::Cut)),
             Order::Probe(id) => find(id).iter().for_each(|l| l.probe(now)),
             Order::NewWork(id, work) => {
@@ -342,14 +300,10 @@ impl Hub {
         }
     }
 
-    fn cut(&self, key: Key, keep: u64) {
-        let links: Vec<_> = {
-            let slots = self.slots.borrow();
-            let Some(slot) = slots.get(&key) else { return };
-            slot.all.values().map(|h| h.link.clone()).filter(|l| l.id != keep).collect()
-        };
-        for l in links {
-            l.end_streams(Ended::Cut);
+    fn cut(&self, now: Stamp, key: Key, quiet: Duration) {
+        self.links(key).iter().for_each(|l| l.end_streams(Ended::Cut));
+        if let Some(plain) = self.plains.borrow().get(&key) {
+            plain.cut(now, quiet);
         }
     }
 
@@ -423,7 +377,7 @@ impl Hub {
         slot.main = Some(link.clone());
         let surplus = slot.surplus();
         drop(slots);
-        surplus.iter().for_each(|l| l.close(Lost::Cut));
+        surplus.iter().for_each(|l| l.close(Lost::Done));
     }
 
     pub(super) fn remove_link(&self, key: Key, id: u64) {
@@ -518,19 +472,6 @@ impl Hub {
             LinkPolicy::Off => Mode::Plain,
             LinkPolicy::Required => Mode::Framed,
             LinkPolicy::Auto => self.shared(key).mode(),
-        }
-    }
-
-    /// Number of endpoints of an upstream that are not FAILED.
-    pub fn usable(&self, up: usize) -> usize {
-        self.ups[up].endpoints.iter().filter(|e| e.state() != State::Failed).count()
-    }
-
-    /// Begins the planned end on nothing: outbound links simply end with the process. Kept links are closed.
-    pub fn close_all(&self) {
-        let slots = self.slots.borrow();
-        for held in slots.values().flat_map(|s| s.all.values()) {
-            held.link.close(Lost::Goaway);
         }
     }
 }

@@ -164,9 +164,14 @@ impl Nodes {
         self.speaker().last_vouch()
     }
 
-    /// Whether an upstream of its own has nobody ACTIVE.
+    /// Whether its slowness is put down to an upstream of its own.
     pub fn starved(&self) -> bool {
         self.speaker().starved()
+    }
+
+    /// Whether that is why it is not FAILED.
+    pub fn excused(&self) -> bool {
+        self.speaker().excused()
     }
 
     /// Whether an announced pause runs.

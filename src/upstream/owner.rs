@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-use super::balance::View;
+use super::balance::{Balance, View};
 use super::dial::{self, Purpose};
 use super::endpoint::{Endpoint, ISOLATION_CHECK};
 use super::facts::{DialResult, EndpointOutput, EndpointParams, Mode, PortState};
@@ -32,6 +32,11 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
 const HANG_AFTER: Duration = Duration::from_millis(80);
 /// Fresh dials of one endpoint at once.
 const DIALS_MAX: usize = 8;
+/// Where a sidecar is gone, so long the service's own port has for its answer.
+const PORT_TIMEOUT: Duration = Duration::from_millis(250);
+/// The same in plain mode, where nothing but this port tells anything: a SYN may be lost, and the second one comes after a
+/// second.
+const PLAIN_PORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Silence of a connect that makes the cause `blackhole`, while the dial itself goes on.
 const HOLE_AFTER: Duration = Duration::from_millis(80);
 
@@ -50,6 +55,8 @@ pub struct Owner {
     pub(super) pressed: Cell<bool>,
     pub(super) dials: RefCell<Vec<AbortHandle>>,
     pub(super) refusal: RefCell<Option<String>>,
+    /// A look at the service's port is under way.
+    pub(super) knocking: Cell<bool>,
     /// When something last spoke for or against it, and what: kind and word.
     pub(super) evidence: Cell<Option<(Stamp, [&'static str; 2])>>,
     /// Since when it is in its state.
@@ -80,6 +87,7 @@ impl Owner {
             pressed: Cell::new(false),
             dials: RefCell::default(),
             refusal: RefCell::default(),
+            knocking: Cell::new(false),
             evidence: Cell::new(None),
             changed: Cell::new(clock::now()),
             lines: Cell::new(Seldom::new(50, Duration::from_millis(100))),
@@ -97,6 +105,7 @@ impl Owner {
         }
         {
             let mut ep = self.ep.borrow_mut();
+            let excused = ep.excused();
             match news {
                 News::Up(link, incarnation, node) => {
                     *self.node.borrow_mut() = Some(node);
@@ -121,14 +130,22 @@ impl Owner {
                 News::OpenFailed(link, refused) => ep.open_failed(now, link, refused),
                 News::Plain(result) => ep.plain_result(now, result),
             }
+            if ep.excused()
+                && !excused
+                && let Some(hub) = self.hub.upgrade()
+            {
+                hub.process.gate_hold(Gate::Starved);
+            }
         }
         self.pump(now);
     }
 
     fn judged(&self, ep: &mut Endpoint, now: Stamp, link: u64, output: &Output) {
         let Some(hub) = self.hub.upgrade() else { return };
-        if let Output::Held(gate) = output {
-            hub.process.gate_hold(Gate::from_name(gate.name()));
+        if let Output::Held(gate) = output
+            && let Some(gate) = Gate::from_name(gate.name())
+        {
+            hub.process.gate_hold(gate);
         }
         let held = ep.is_held();
         if matches!(output, Output::Failed(_)) {
@@ -145,7 +162,11 @@ impl Owner {
         for _ in 0..32 {
             let output = self.ep.borrow_mut().poll(now);
             let Some(output) = output else { break };
+            let before = matches!(output, EndpointOutput::Transition(_)).then(|| self.views());
             self.publish(now);
+            if let Some(before) = before {
+                self.count_held(&before);
+            }
             self.act(now, output);
         }
         self.publish(now);
@@ -161,9 +182,26 @@ impl Owner {
 
     pub(super) fn publish(&self, now: Stamp) {
         let ep = self.ep.borrow();
-        self.shared.publish(&View::of(&ep, self.shared.weight, now), ep.mode());
+        self.shared.publish(now, &View::of(&ep, self.shared.weight, now), ep.mode());
         let watched = ep.mode() == Mode::Framed && ep.incarnation().is_some();
         self.shared.publish_silence(watched, ep.silent_since());
+    }
+
+    /// All endpoints of the upstream, as last published.
+    fn views(&self) -> Vec<View> {
+        let hub = self.hub.upgrade();
+        let all = hub.iter().flat_map(|h| &h.ups[self.key.up].endpoints);
+        all.map(|e| e.view()).collect()
+    }
+
+    /// FAILED that the panic rule holds back, since this endpoint changed its state.
+    fn count_held(&self, before: &[View]) {
+        let Some(hub) = self.hub.upgrade().filter(|h| !h.retired.get()) else { return };
+        let upstream = &hub.ups[self.key.up];
+        let balance = Balance::new(upstream.enforce(), upstream.params.max_failed);
+        for _ in 0..balance.newly_held(before, &self.views()) {
+            hub.process.gate_hold(Gate::Panic);
+        }
     }
 
     fn act(self: &Rc<Self>, now: Stamp, output: EndpointOutput) {
@@ -179,7 +217,11 @@ impl Owner {
             EndpointOutput::Probe(link) => hub.order(now, self.key, Order::Probe(link)),
             EndpointOutput::CutLink(link) => hub.order(now, self.key, Order::Close(link)),
             EndpointOutput::NewWork(link, work) => hub.order(now, self.key, Order::NewWork(link, work)),
-            EndpointOutput::CutStreams => hub.order(now, self.key, Order::Cut { keep: 0 }),
+            EndpointOutput::CutStreams => {
+                let plain = self.ep.borrow().mode() == Mode::Plain;
+                let quiet = hub.ups[self.key.up].params.cut_after.filter(|_| plain).unwrap_or_default();
+                hub.order(now, self.key, Order::Cut { quiet });
+            }
             EndpointOutput::ModePlain | EndpointOutput::ModeFramed => {
                 tracing::info!(upstream = self.upstream(&hub), endpoint = %self.shared.address,
                     mode = self.ep.borrow().mode().name(), "mode");
@@ -244,6 +286,7 @@ impl Owner {
             Err(DialError::Refused) => DialResult::Refused,
             Err(DialError::NoWelcome) => DialResult::AcceptedNoWelcome,
             Err(DialError::Unanswered) => return,
+            Err(DialError::Connect(_)) => DialResult::Unanswered,
             Err(DialError::Io(e)) if e.kind() != io::ErrorKind::UnexpectedEof => DialResult::Unanswered,
             Err(e) => {
                 self.tell_refusal(&e);
@@ -278,9 +321,18 @@ impl Owner {
 
     fn probe_port(self: &Rc<Self>) {
         let Some(hub) = self.hub.upgrade() else { return };
+        let plain = self.ep.borrow().mode() == Mode::Plain;
+        // The long ones must not pile up.
+        if plain && self.knocking.replace(true) {
+            return;
+        }
+        let wait = if plain { PLAIN_PORT_TIMEOUT } else { PORT_TIMEOUT };
         let (me, w) = (self.clone(), hub.w.clone());
         tokio::task::spawn_local(async move {
-            let got = w.timeout(Duration::from_millis(250), TcpStream::connect(me.shared.address)).await;
+            let got = w.timeout(wait, TcpStream::connect(me.shared.address)).await;
+            if plain {
+                me.knocking.set(false);
+            }
             let state = match got {
                 Ok(Ok(_)) => PortState::Accepts,
                 Ok(Err(e)) if e.kind() == io::ErrorKind::ConnectionRefused => PortState::Refused,

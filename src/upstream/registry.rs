@@ -6,9 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::asking::Questions;
 use super::balance::{Enforce, View};
 use super::facts::{Facets, LinkPolicy, Mode};
 use super::isolation::{Silence, self_isolated};
+use super::starved::Lack;
+use super::work::WorkSeen;
 use crate::detector;
 use crate::link::duty::Duty;
 use crate::stamp::{Stamp, faded, nanos};
@@ -84,6 +87,28 @@ impl Upstream {
     pub fn set_enforce(&self, e: Enforce) {
         self.enforce.store(e as u8, Relaxed);
     }
+
+    /// A connection of the service had no endpoint to go to.
+    pub fn turned_away(&self, now: Stamp) {
+        self.endpoints.iter().for_each(|e| e.questions.unanswered(now));
+    }
+
+    /// That none of its endpoints is ACTIVE, if so.
+    fn lack(&self, now: Stamp) -> Option<Lack> {
+        let all = || self.endpoints.iter();
+        if self.endpoints.is_empty() || all().any(|e| e.state() == State::Active) {
+            return None;
+        }
+        let failed = all().all(|e| e.state() == State::Failed);
+        // A state that was published this instant may be seen before its time.
+        let known = |at: Stamp| if at == Stamp::ZERO { now } else { at };
+        Some(Lack {
+            failed,
+            since: all().map(|e| known(e.unwell_since(failed))).max().unwrap_or(now),
+            waits: all().any(|e| e.questions.waiting()),
+            let_down: all().map(|e| e.questions.let_down()).max().unwrap_or(Stamp::ZERO),
+        })
+    }
 }
 
 /// All upstreams of this process, and what they say together of the process itself.
@@ -94,7 +119,7 @@ pub struct Upstreams {
     inbound_heard: AtomicU64,
 }
 
-/// The latest byte of such links is noted this exactly: they may be many, on all workers.
+/// The latest byte of many connections, on all workers, is noted this exactly.
 const NOTED_EACH: Duration = Duration::from_millis(1);
 
 impl Upstreams {
@@ -104,10 +129,13 @@ impl Upstreams {
     }
 
     /// Whether the service beside us lacks something it may need: an upstream without any ACTIVE endpoint.
-    pub fn starved(&self) -> bool {
-        self.all
-            .iter()
-            .any(|u| !u.endpoints.is_empty() && u.endpoints.iter().all(|e| e.state() != State::Active))
+    pub fn degraded(&self, now: Stamp) -> bool {
+        self.all.iter().any(|u| u.lack(now).is_some())
+    }
+
+    /// Whether that is why it is slow, if it is (see [`super::starved`]).
+    pub fn starved(&self, now: Stamp) -> bool {
+        self.all.iter().filter_map(|u| u.lack(now)).any(|lack| lack.excuses(now))
     }
 
     /// A byte of another machine's link was read.
@@ -148,6 +176,8 @@ pub struct Shared {
     /// The worker that owns the verdict.
     pub owner: usize,
     state: AtomicU8,
+    /// Since when it is not ACTIVE, and since when FAILED, ns; 0: it is not.
+    unwell: [AtomicU64; 2],
     by_proof: AtomicBool,
     draining: AtomicBool,
     /// Slow start, per mille.
@@ -162,6 +192,12 @@ pub struct Shared {
     pub duty: Duty,
     /// Application connections on it.
     pub connections: AtomicUsize,
+    /// What our own service waits for there.
+    pub questions: Questions,
+    /// What beats say of the work of its service.
+    pub work: WorkSeen,
+    /// The latest byte that came on a connection without a link, ns.
+    answered: AtomicU64,
     /// The longest lateness that a link which has ended had learned, ns, and when it was asked, ns.
     peak: [AtomicU64; 2],
     report: Mutex<Report>,
@@ -281,6 +317,7 @@ impl Shared {
             weight,
             owner,
             state: AtomicU8::new(State::Active.code()),
+            unwell: [const { AtomicU64::new(0) }; 2],
             by_proof: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             share: AtomicU32::new(1000),
@@ -290,6 +327,9 @@ impl Shared {
             heard: (0..workers).map(|_| AtomicU64::new(0)).collect(),
             duty: Duty::new(duty),
             connections: AtomicUsize::new(0),
+            questions: Questions::default(),
+            work: WorkSeen::default(),
+            answered: AtomicU64::new(0),
             peak: [const { AtomicU64::new(0) }; 2],
             report: Mutex::default(),
         }
@@ -358,8 +398,20 @@ impl Shared {
         self.silent.store(silent, Relaxed);
     }
 
+    /// Since when it is FAILED, or else since when it is not ACTIVE; zero: it is.
+    fn unwell_since(&self, failed: bool) -> Stamp {
+        Stamp::from_nanos(self.unwell[usize::from(failed)].load(Relaxed))
+    }
+
     /// Owner only.
-    pub fn publish(&self, v: &View, mode: Mode) {
+    pub fn publish(&self, now: Stamp, v: &View, mode: Mode) {
+        for (cell, is_so) in self.unwell.iter().zip([v.state != State::Active, v.state == State::Failed]) {
+            match (is_so, cell.load(Relaxed)) {
+                (true, 0) => cell.store(now.as_nanos(), Relaxed),
+                (false, 1..) => cell.store(0, Relaxed),
+                (true, 1..) | (false, 0) => {}
+            }
+        }
         self.share.store((v.share * 1000.0) as u32, Relaxed);
         self.score.store((v.score * 1000.0) as u32, Relaxed);
         self.by_proof.store(v.by_proof, Relaxed);
@@ -386,6 +438,18 @@ impl Shared {
         self.heard_elsewhere(usize::MAX)
     }
 
+    /// The service itself said something, on a connection without a link. No sign of its sidecar: that is [`Shared::heard`].
+    pub fn note_answer(&self, now: Stamp) {
+        if now.since(self.answered()) >= NOTED_EACH {
+            self.answered.store(now.as_nanos(), Relaxed);
+        }
+    }
+
+    /// When it last did, to any worker.
+    pub fn answered(&self) -> Stamp {
+        Stamp::from_nanos(self.answered.load(Relaxed))
+    }
+
     /// Last report.
     pub fn report(&self) -> Report {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -399,6 +463,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use super::super::asking::Asking;
     use super::*;
 
     fn upstream(addresses: &[&str]) -> Upstream {
@@ -420,21 +485,61 @@ mod tests {
         Upstream::new(params, Enforce::Failed, addresses.iter().enumerate().map(endpoint).collect())
     }
 
-    fn state(e: &Shared, state: State) {
+    fn at(s: u64) -> Stamp {
+        Stamp::from_millis(s * 1000)
+    }
+
+    fn state(e: &Shared, s: u64, state: State) {
         let v = View { state, ..e.view() };
-        e.publish(&v, Mode::Framed);
+        e.publish(at(s), &v, Mode::Framed);
     }
 
     #[test]
     fn starved_is_an_upstream_without_an_active_endpoint() {
         let ups = Upstreams::new(vec![upstream(&["10.0.0.1:1", "10.0.0.2:1"]), upstream(&[])]);
-        assert!(!ups.starved(), "nothing is known, and an empty set starves nobody");
-        state(&ups[0].endpoints[0], State::Failed);
-        assert!(!ups.starved());
-        state(&ups[0].endpoints[1], State::Suspect);
-        assert!(ups.starved());
-        state(&ups[0].endpoints[0], State::Active);
-        assert!(!ups.starved());
+        let [a, b] = &ups[0].endpoints[..] else { panic!("two endpoints") };
+        let seen = |s| (ups.degraded(at(s)), ups.starved(at(s)));
+        assert_eq!(seen(99), (false, false), "nothing is known, and an empty set starves nobody");
+        state(a, 100, State::Failed);
+        assert_eq!(seen(100), (false, false));
+        state(b, 200, State::Suspect);
+        assert_eq!(seen(203), (true, true));
+        assert_eq!(seen(204), (true, false), "a doubt excuses for a moment");
+        state(b, 300, State::Failed);
+        state(b, 305, State::Failed);
+        assert_eq!(
+            (seen(310), seen(311)),
+            ((true, true), (true, false)),
+            "ten seconds since the last one failed"
+        );
+        state(a, 400, State::Active);
+        assert_eq!(seen(400), (false, false));
+        state(a, 500, State::Failed);
+        assert_eq!(seen(505), (true, true), "another outage is another excuse");
+    }
+
+    #[test]
+    fn starved_lasts_while_the_service_waits_for_that_upstream() {
+        let ups = Upstreams::new(vec![upstream(&["10.0.0.1:1"]), upstream(&["10.0.0.2:1"])]);
+        let [a, b] = [0, 1].map(|i| ups[i].endpoints[0].clone());
+        state(&a, 100, State::Failed);
+        let elsewhere = Asking::new(&b);
+        assert!(!ups.starved(at(200)), "it waits for another one, which is well");
+        let asking = Asking::new(&a);
+        assert!(ups.starved(at(200)), "no way to it yet");
+        asking.set(false);
+        assert!(!ups.starved(at(200)), "a connection of a pool");
+        asking.set(true);
+        asking.set(true);
+        assert!(ups.starved(at(200)), "a question");
+        asking.set(false);
+        drop((asking, elsewhere));
+        assert!(!ups.starved(at(200)), "it was answered");
+        assert_eq!(a.questions.let_down(), Stamp::ZERO);
+        drop(Asking::new(&a));
+        assert!(!a.questions.waiting() && a.questions.let_down() > Stamp::ZERO, "it got no answer");
+        ups[0].turned_away(at(300));
+        assert!(ups.starved(at(305)) && !ups.starved(at(306)), "it may try again");
     }
 
     #[test]

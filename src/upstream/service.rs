@@ -69,8 +69,8 @@ impl ServiceSide {
         }
     }
 
-    /// A beat carried this vouch. `frozen`: its service is in announced maintenance; `starved`: its own upstream is
-    /// FAILED.
+    /// A beat carried this vouch. `frozen`: its service is in announced maintenance; `starved`: it is slow
+    /// because of an upstream of its own.
     pub fn vouch(&mut self, now: Stamp, vouch: Vouch, frozen: bool, starved: bool) {
         // Another link of the node has said something newer.
         if now < self.vouched_at {
@@ -150,7 +150,7 @@ impl ServiceSide {
             Vouch::Busy => BUSY_CAP,
             Vouch::Stalled => STALLED_CAP,
             // Slow because what it needs is gone: not this node's fault (row H4).
-            Vouch::Stuck if self.starved => STALLED_CAP,
+            Vouch::Stuck if self.excused() => STALLED_CAP,
             Vouch::Stuck => STUCK_CAP,
             Vouch::Stopped | Vouch::Gone => 0.0,
             Vouch::Unknown | Vouch::Idle | Vouch::Working | Vouch::Running => 1.0,
@@ -170,7 +170,12 @@ impl ServiceSide {
         self.vouch
     }
 
-    /// Whether the peer's own upstream is FAILED.
+    /// Whether it would be FAILED if no upstream of its own explained that it stands still.
+    pub fn excused(&self) -> bool {
+        self.starved && self.vouch == Vouch::Stuck
+    }
+
+    /// Whether its slowness is put down to an upstream of its own.
     pub fn starved(&self) -> bool {
         self.starved
     }
@@ -351,8 +356,10 @@ mod tests {
         for slow in [Vouch::Stalled, Vouch::Stuck] {
             side.vouch(ms(100), slow, false, true);
             assert_eq!((side.cause(), side.state()), (Cause::Starved, State::Suspect), "{slow:?}");
+            assert_eq!(side.excused(), slow == Vouch::Stuck, "{slow:?}: SUSPECT needs no excuse");
         }
         side.vouch(ms(150), Vouch::Stuck, false, false);
+        assert!(!side.excused());
         assert_eq!(
             (side.cause(), side.state()),
             (Cause::Stall, State::Failed),

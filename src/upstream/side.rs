@@ -34,6 +34,8 @@ pub struct OutboundSide {
     told: Cell<Stamp>,
     /// What the last beat said, and when.
     vouched: Cell<Option<(Stamp, Said)>>,
+    /// Answers that it counted, wraps.
+    answers: Cell<Option<u32>>,
     /// Leads to a node whose service is worse than that of another node behind the same address: the owner has to
     /// hear of each beat that it recovers by.
     pub(super) shunned: Cell<bool>,
@@ -51,6 +53,7 @@ impl OutboundSide {
             link: Cell::new(0),
             told: Cell::new(Stamp::ZERO),
             vouched: Cell::new(None),
+            answers: Cell::new(None),
             shunned: Cell::new(false),
             duty,
         })
@@ -112,6 +115,8 @@ impl Side for OutboundSide {
         if beat.flags.own_stall && self.shared.state() != State::Active {
             self.tell(now, News::PeerStalled);
         }
+        let counted = self.answers.replace(Some(beat.utility));
+        self.shared.work.beat(now, beat, counted.is_some_and(|n| n != beat.utility));
         let said = (beat.vouch, beat.flags.frozen, beat.flags.starved);
         let before = self.vouched.replace(Some((now, said)));
         let changed = before.is_none_or(|(_, b)| b != said);
@@ -147,13 +152,16 @@ impl Side for OutboundSide {
             self.shared.keep_peak(now, peak, hub.ups[self.key.up].params.detector.half_life);
         }
         hub.remove_link(self.key, link.id);
+        if let Some(error) = how.error() {
+            hub.process.link_error(error);
+        }
         let how = match how {
             Lost::Fin => LinkLost::Fin,
             Lost::Rst => LinkLost::Rst,
             Lost::TimedOut => LinkLost::TimedOut,
             Lost::Goaway => LinkLost::Goaway,
-            Lost::Cut => LinkLost::Cut,
-            Lost::Protocol(_) => LinkLost::Protocol,
+            Lost::Done | Lost::Cut | Lost::Io => LinkLost::Cut,
+            Lost::Protocol(_) | Lost::Limit(_) => LinkLost::Protocol,
         };
         hub.tell(self.key, now, News::Lost(link.id, how));
     }

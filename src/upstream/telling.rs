@@ -115,7 +115,7 @@ impl Owner {
             service_score: known.then(|| ep.service_score(now)),
             cause: ep.cause(),
             vouch: ep.last_vouch(),
-            facets: ep.facets(now),
+            facets: self.shared.work.read().complete(ep.facets(now), ep.state(), ep.last_vouch(), now),
             mistakes: ep.mistakes(),
             outages_healed: ep.outages_healed(),
             streams: links.iter().map(|l| l.stream_count()).sum(),

@@ -54,6 +54,7 @@ impl BeatFlags {
     const FROZEN: u8 = 2;
     const STARVED: u8 = 4;
     const OWN_STALL: u8 = 8;
+    const DEGRADED: u8 = 16;
 
     /// One byte on the wire.
     pub const fn bits(self) -> u8 {
@@ -61,6 +62,7 @@ impl BeatFlags {
             | (self.frozen as u8 * Self::FROZEN)
             | (self.starved as u8 * Self::STARVED)
             | (self.own_stall as u8 * Self::OWN_STALL)
+            | (self.degraded as u8 * Self::DEGRADED)
     }
 
     /// Inverse of [`BeatFlags::bits`]; bits of later versions are ignored.
@@ -70,6 +72,7 @@ impl BeatFlags {
             frozen: bits & Self::FROZEN != 0,
             starved: bits & Self::STARVED != 0,
             own_stall: bits & Self::OWN_STALL != 0,
+            degraded: bits & Self::DEGRADED != 0,
         }
     }
 }

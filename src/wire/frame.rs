@@ -141,10 +141,12 @@ pub struct BeatFlags {
     pub draining: bool,
     /// The service is in announced maintenance.
     pub frozen: bool,
-    /// The sender's own upstream is FAILED.
+    /// An upstream of the sender's service explains that the service stands still.
     pub starved: bool,
     /// The sender's own loop was late since its last beat.
     pub own_stall: bool,
+    /// An upstream of the sender's service has no ACTIVE endpoint, whether or not that explains anything.
+    pub degraded: bool,
 }
 
 /// Heartbeat (H2): at most 64 bytes on the wire, header included.

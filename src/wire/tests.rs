@@ -69,9 +69,13 @@ fn next_of(bytes: &[u8]) -> Result<Option<Event<'_>>, WireError> {
 }
 
 fn beat() -> impl Strategy<Value = Beat> {
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |(draining, frozen, starved, own_stall)| BeatFlags { draining, frozen, starved, own_stall },
-    );
+    let flags = any::<[bool; 5]>().prop_map(|[draining, frozen, starved, own_stall, degraded]| BeatFlags {
+        draining,
+        frozen,
+        starved,
+        own_stall,
+        degraded,
+    });
     let first = (any::<u32>(), any::<u16>(), flags, (0..9u8).prop_map(Vouch::from_code), any::<u32>());
     let second = (any::<u32>(), any::<u16>(), any::<u16>(), any::<u8>(), any::<u32>(), any::<u32>());
     (first, second).prop_map(|(a, b)| Beat {

@@ -202,6 +202,8 @@ pub struct Worker {
     pub scratch: RefCell<Vec<u8>>,
     /// Counters.
     pub counters: Counters,
+    /// The worker ends: what is dropped from now on was cut.
+    pub ending: Cell<bool>,
     wheel: RefCell<Wheel>,
     /// By [`Ticket::index`].
     timed: RefCell<Vec<Option<Weak<dyn Timed>>>>,
@@ -231,6 +233,7 @@ impl Worker {
             memory_max: Cell::new(usize::MAX),
             scratch: RefCell::new(vec![0; SCRATCH]),
             counters: Counters::default(),
+            ending: Cell::new(false),
             wheel: RefCell::default(),
             timed: RefCell::default(),
             next_id: Cell::new(((index as u64) << 48) + 1),

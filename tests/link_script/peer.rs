@@ -208,7 +208,7 @@ impl Peer {
             }
             let got = tokio::select! {
                 got = io.read(&mut buf) => got,
-                () = self.0.stop.notified() => return,
+                () = self.0.stop.notified() => return self.note(What::Closed(true)),
             };
             match got {
                 Ok(0) => return self.note(What::Closed(false)),
@@ -282,6 +282,8 @@ impl Peer {
                 }
                 Out::Rst => {
                     let _ = SockRef::from(io.as_ref()).set_linger(Some(Duration::ZERO));
+                    // A half that is dropped says FIN.
+                    io.forget();
                     self.0.stop.notify_one();
                     return;
                 }

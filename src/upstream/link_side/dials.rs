@@ -1,4 +1,4 @@
-//! Pure: no IO, no clock. What fresh connections and plain ones tell of the link.
+//! Pure: no IO, no clock. What fresh connections tell: to the link port, and to the service's own.
 
 use super::*;
 
@@ -40,6 +40,9 @@ impl LinkSide {
                 if self.mode == Mode::Framed && !self.refused {
                     return;
                 }
+                if self.mode == Mode::Plain {
+                    return self.port_accepts(now);
+                }
                 let cause = if known { Cause::SidecarLost } else { Cause::None };
                 self.go_plain();
                 if self.state != State::Active {
@@ -54,44 +57,13 @@ impl LinkSide {
                     self.fail_by_proof(now, Cause::Crash);
                 }
             }
+            (PortState::Unanswered, _) if self.mode == Mode::Plain => self.port_silent(now),
             (PortState::Unanswered, LinkPolicy::Auto) if self.refused && known && !self.draining => {
                 if self.state != State::Failed {
                     self.set(now, State::Failed, Cause::Blackhole, false);
                 }
             }
             (PortState::Unanswered, _) => {}
-        }
-    }
-
-    /// A plain connection to the service ended like this.
-    pub fn plain_result(&mut self, now: Stamp, result: PlainResult) {
-        if self.mode != Mode::Plain {
-            return;
-        }
-        match result {
-            PlainResult::Ok => {
-                (self.resets, self.timeouts) = (0, 0);
-                if self.state != State::Active {
-                    self.note_end(now);
-                    self.healed = self.end_failure(now);
-                    self.set(now, State::Active, self.plain_cause(), false);
-                }
-            }
-            PlainResult::Refused => self.fail_by_proof(now, Cause::Crash),
-            PlainResult::Reset => {
-                self.resets = self.resets.saturating_add(1);
-                if self.resets >= PLAIN_STRIKES && self.state == State::Active {
-                    self.set(now, State::Suspect, Cause::Silent, false);
-                }
-            }
-            PlainResult::Timeout => {
-                self.timeouts = self.timeouts.saturating_add(1);
-                if self.timeouts >= PLAIN_STRIKES && self.state != State::Failed {
-                    self.set(now, State::Failed, Cause::Blackhole, false);
-                } else if self.state == State::Active {
-                    self.set(now, State::Suspect, Cause::Silent, false);
-                }
-            }
         }
     }
 }

@@ -2,6 +2,8 @@
 
 mod alone;
 mod dials;
+mod plain;
+mod reading;
 
 use std::time::Duration;
 
@@ -20,8 +22,6 @@ use crate::upstream::facts::{
 const REFINE_FOR: Duration = Duration::from_millis(250);
 /// Without a link, and with nothing but negative answers to fresh dials, for this long: FAILED by silence.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// Plain mode: resets in a row before doubt, time-outs in a row before FAILED.
-const PLAIN_STRIKES: u32 = 3;
 /// Links of one endpoint that are tracked; more are a shell's mistake, never a peer's power.
 const LINKS_MAX: usize = 1024;
 
@@ -80,8 +80,7 @@ pub struct LinkSide {
     negative: bool,
     refused: bool,
     draining: bool,
-    resets: u32,
-    timeouts: u32,
+    plain: plain::Plain,
     heard: Stamp,
     /// Too much is silent at once: the fault is ours.
     isolated: bool,
@@ -115,8 +114,7 @@ impl LinkSide {
             negative: false,
             refused: false,
             draining: false,
-            resets: 0,
-            timeouts: 0,
+            plain: plain::Plain::default(),
             heard: Stamp::ZERO,
             isolated: false,
             waits_until: None,
@@ -274,7 +272,8 @@ impl LinkSide {
 
     /// Time passed: patience without a link may be over.
     pub fn settle(&mut self, now: Stamp) {
-        if now >= self.due() {
+        self.settle_plain(now);
+        if now >= self.patience_over() {
             self.silence = now.since(self.doubt_from);
             self.fail_by_silence(now, self.cause_or_silent());
         }
@@ -282,6 +281,10 @@ impl LinkSide {
 
     /// When [`LinkSide::settle`] may change something by itself.
     pub fn due(&self) -> Stamp {
+        self.patience_over().min(self.plain.doubted_until.unwrap_or(Stamp::NEVER))
+    }
+
+    fn patience_over(&self) -> Stamp {
         if let Some(until) = self.waits_until {
             return until;
         }
@@ -291,109 +294,6 @@ impl LinkSide {
             }
             _ => Stamp::NEVER,
         }
-    }
-}
-
-// === reading ===
-
-impl LinkSide {
-    /// State of the link's half.
-    pub fn state(&self) -> State {
-        self.state
-    }
-
-    /// Why.
-    pub fn cause(&self) -> Cause {
-        self.cause
-    }
-
-    /// Framed or plain.
-    pub fn mode(&self) -> Mode {
-        self.mode
-    }
-
-    /// FAILED by proof, not by silence.
-    pub fn by_proof(&self) -> bool {
-        self.state == State::Failed && self.proof
-    }
-
-    /// GOAWAY was read, and no new link since.
-    pub fn draining(&self) -> bool {
-        self.draining
-    }
-
-    /// Links up.
-    pub fn links(&self) -> usize {
-        self.links.len()
-    }
-
-    /// Incarnation of the node, once known.
-    pub fn incarnation(&self) -> Option<u64> {
-        self.incarnation
-    }
-
-    /// Latest arrival on any link.
-    pub fn last_heard(&self) -> Stamp {
-        self.heard
-    }
-
-    /// How the last recovery went; once.
-    pub fn take_healed(&mut self) -> Healed {
-        std::mem::take(&mut self.healed)
-    }
-
-    /// Silence past the deadline at the last doubt or verdict.
-    pub fn silence(&self) -> Duration {
-        self.silence
-    }
-
-    /// From the last sign of life to the last doubt or verdict.
-    pub fn since_last(&self) -> Option<Duration> {
-        self.since_last
-    }
-
-    /// Whether a link should exist but none is trusted: dials are wanted.
-    pub fn wants_dial(&self) -> bool {
-        self.framed_wanted() && (self.state != State::Active || self.links.is_empty())
-    }
-
-    /// Whether the dials are a background question to a node never linked.
-    pub fn never_linked(&self) -> bool {
-        self.incarnation.is_none()
-    }
-
-    /// Whether the last link ended by FIN or RST, within its patience: a dying process may still accept.
-    pub fn dying(&self, now: Stamp) -> bool {
-        self.lost.is_some_and(|(since, by_end)| by_end && now.since(since) < PATIENCE)
-    }
-
-    /// Whether only looking at the service's port can tell that it is back.
-    pub fn wants_port(&self) -> bool {
-        self.state == State::Failed && self.mode == Mode::Plain && self.links.is_empty()
-    }
-
-    /// Score: the best link's while ACTIVE, else how far the recovery is.
-    pub fn score(&self) -> f64 {
-        let best = self.links.iter().filter(|l| l.state == State::Active).map(|l| l.score).reduce(f64::max);
-        match self.state {
-            State::Active => best.unwrap_or(1.0).max(SUSPECT_BELOW),
-            State::Suspect => self.base.clamp(FAILED_BELOW, SUSPECT_BELOW - 0.01),
-            State::Failed => self.base.min(HEALED_FROM),
-        }
-    }
-
-    /// Panics in debug builds if the state contradicts itself.
-    pub fn check_invariants(&self) {
-        debug_assert!(!self.proof || self.state == State::Failed, "proof without FAILED: {self:?}");
-        debug_assert!(
-            self.state == State::Active || self.cause != Cause::None,
-            "doubt without a cause: {self:?}"
-        );
-        debug_assert!(self.links.len() <= LINKS_MAX, "too many links: {self:?}");
-        debug_assert!(
-            self.policy != LinkPolicy::Off || self.mode == Mode::Plain,
-            "link though off: {self:?}"
-        );
     }
 }
 
@@ -446,6 +346,9 @@ impl LinkSide {
         if state == State::Failed && self.state != State::Failed {
             (self.ended, self.explained) = (None, false);
         }
+        if state != State::Suspect {
+            self.plain.doubted_until = None;
+        }
         self.waits_until = None;
         (self.state, self.cause, self.proof) = (state, cause, proof);
     }
@@ -474,7 +377,9 @@ impl LinkSide {
     }
 
     fn refine(&mut self, now: Stamp, cause: Cause) {
-        let open = matches!(self.cause, Cause::Silent | Cause::Blackhole | Cause::HangPeer);
+        // Of a host that never had a sidecar its link port tells nothing.
+        let asked = self.mode == Mode::Framed || self.incarnation.is_some();
+        let open = asked && matches!(self.cause, Cause::Silent | Cause::Blackhole | Cause::HangPeer);
         if self.state != State::Active && !self.proof && open && now.since(self.since) <= REFINE_FOR {
             self.cause = cause;
         }
@@ -495,7 +400,7 @@ impl LinkSide {
         self.lost = None;
         self.draining = false;
         self.links.clear();
-        (self.resets, self.timeouts) = (0, 0);
+        self.plain = plain::Plain::default();
     }
 
     fn plain_cause(&self) -> Cause {

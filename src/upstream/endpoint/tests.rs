@@ -521,9 +521,157 @@ fn plain_mode_is_judged_by_its_connections() {
         b.poll(5000 + i);
     }
     assert_eq!(b.moves().iter().map(|m| m.1).collect::<Vec<_>>(), [State::Suspect, State::Failed]);
-    b.endpoint.plain_result(ms(6000), PlainResult::Ok);
+    b.endpoint.plain_result(ms(6000), PlainResult::Accepted);
     b.poll(6000);
     assert_eq!(b.endpoint.state(), State::Active);
+}
+
+/// One connection that breaks is everyday life; whether the service broke with it only its port can tell.
+#[test]
+fn a_plain_connection_that_breaks_has_the_port_looked_at_and_no_more() {
+    for result in [PlainResult::Reset, PlainResult::Broken] {
+        let mut b = Bench::new(LinkPolicy::Off);
+        b.endpoint.plain_result(ms(2000), result);
+        b.until(2000, 2400);
+        assert_eq!(b.at(EndpointOutput::ProbeServicePort), [2000], "{result:?}");
+        b.endpoint.service_port(ms(2401), PortState::Accepts);
+        b.poll(2401);
+        assert!(b.moves().is_empty());
+        b.endpoint.plain_result(ms(6000), result);
+        b.poll(6000);
+        b.endpoint.service_port(ms(6001), PortState::Refused);
+        b.poll(6001);
+        assert_eq!(b.moves(), [(6001, State::Failed, Cause::Crash, true)], "{result:?}");
+    }
+}
+
+/// A bug of an earlier version: each reset came behind a connect that counted as an answer, so none was ever one of three.
+#[test]
+fn resets_in_a_row_without_an_answer_are_doubt_until_somebody_is_answered() {
+    let reset = |b: &mut Bench, at: u64| {
+        b.endpoint.plain_result(ms(at), PlainResult::Accepted);
+        b.endpoint.plain_result(ms(at), PlainResult::Reset);
+        b.poll(at);
+        b.endpoint.service_port(ms(at), PortState::Accepts);
+        b.poll(at);
+    };
+    let mut b = Bench::new(LinkPolicy::Off);
+    for at in [2000, 2010, 2020] {
+        reset(&mut b, at);
+    }
+    b.until(2020, 3000);
+    assert_eq!(
+        b.moves(),
+        [(2020, State::Suspect, Cause::Silent, false)],
+        "that its port accepts is no answer"
+    );
+    b.endpoint.plain_result(ms(3001), PlainResult::Answered);
+    b.poll(3001);
+    assert_eq!(b.moves(), [(3001, State::Active, Cause::None, false)]);
+    for at in [4000, 4010] {
+        reset(&mut b, at);
+    }
+    b.endpoint.plain_result(ms(4015), PlainResult::Answered);
+    reset(&mut b, 4020);
+    assert!(b.moves().is_empty(), "not in a row");
+}
+
+#[test]
+fn late_answers_are_suspect_for_stall_and_never_more_and_end_with_an_answer_or_with_those_who_wait() {
+    let mut b = Bench::new(LinkPolicy::Off);
+    for at in (2000..20_000).step_by(250) {
+        b.endpoint.plain_result(ms(at), PlainResult::Late);
+        b.endpoint.plain_result(ms(at), PlainResult::Accepted);
+        b.endpoint.service_port(ms(at), PortState::Accepts);
+        b.until(at, at + 249);
+    }
+    assert!(
+        b.at(EndpointOutput::ProbeServicePort).is_empty(),
+        "each would be one more that it does not serve"
+    );
+    assert_eq!(b.moves(), [(2000, State::Suspect, Cause::Stall, false)]);
+    b.until(20_000, 30_000);
+    assert_eq!(b.moves(), [(24_750, State::Active, Cause::None, false)], "somebody may try it again");
+    b.endpoint.plain_result(ms(31_000), PlainResult::Late);
+    b.poll(31_000);
+    b.endpoint.plain_result(ms(31_001), PlainResult::Answered);
+    b.until(31_001, 40_000);
+    assert_eq!(
+        b.moves(),
+        [(31_000, State::Suspect, Cause::Stall, false), (31_001, State::Active, Cause::None, false)]
+    );
+}
+
+#[test]
+fn lost_bytes_are_suspect_until_the_port_accepts() {
+    let mut b = Bench::new(LinkPolicy::Off);
+    b.endpoint.plain_result(ms(2000), PlainResult::Silent);
+    b.poll(2000);
+    b.endpoint.service_port(ms(4000), PortState::Unanswered);
+    b.until(4000, 10_000);
+    assert!(b.at(EndpointOutput::ProbeServicePort).len() > 10, "looked at for as long as it lasts");
+    assert_eq!(b.moves(), [(2000, State::Suspect, Cause::Silent, false)]);
+    b.endpoint.service_port(ms(10_001), PortState::Accepts);
+    b.poll(10_001);
+    assert_eq!(b.moves(), [(10_001, State::Active, Cause::None, false)]);
+    // One question that the port does not answer is doubt, not proof.
+    b.endpoint.plain_result(ms(12_000), PlainResult::Broken);
+    b.poll(12_000);
+    b.endpoint.service_port(ms(14_000), PortState::Unanswered);
+    b.until(14_000, 15_000);
+    assert_eq!(b.moves(), [(14_000, State::Suspect, Cause::Silent, false)]);
+}
+
+#[test]
+fn a_refused_port_cuts_plain_connections_after_the_patience_that_those_who_live_deserve() {
+    let mut b = Bench::new(LinkPolicy::Off);
+    b.endpoint.plain_result(ms(2000), PlainResult::Refused);
+    b.until(2000, 5000);
+    assert_eq!(b.at(EndpointOutput::CutStreams), [3000]);
+}
+
+/// Who ends in order takes no more and goes on with those it has.
+#[test]
+fn answers_on_connections_of_before_open_no_port() {
+    let mut b = Bench::new(LinkPolicy::Off);
+    b.endpoint.plain_result(ms(2000), PlainResult::Refused);
+    b.endpoint.plain_result(ms(2001), PlainResult::Answered);
+    b.until(2001, 2500);
+    assert_eq!(b.endpoint.state(), State::Failed);
+    b.endpoint.service_port(ms(2501), PortState::Accepts);
+    b.poll(2501);
+    assert_eq!(b.endpoint.state(), State::Active);
+    for at in [3000, 3001, 3002] {
+        b.endpoint.plain_result(ms(at), PlainResult::Timeout);
+        b.endpoint.plain_result(ms(at), PlainResult::Answered);
+        b.poll(at);
+    }
+    assert_eq!(
+        (b.endpoint.state(), b.endpoint.cause()),
+        (State::Failed, Cause::Blackhole),
+        "its queue is full"
+    );
+    b.endpoint.plain_result(ms(3100), PlainResult::Accepted);
+    b.poll(3100);
+    assert_eq!(b.endpoint.state(), State::Active);
+}
+
+#[test]
+fn a_link_ends_what_plain_connections_made_doubtful() {
+    let mut b = Bench::new(LinkPolicy::Auto);
+    b.endpoint.plain_result(ms(2000), PlainResult::Late);
+    b.poll(2000);
+    b.endpoint.link_up(ms(2001), 1, 7);
+    b.until(2001, 2005);
+    for t in (2006..2100).step_by(6) {
+        b.endpoint.link_heard(ms(t), 1);
+        b.until(t, t + 5);
+    }
+    assert_eq!((b.endpoint.state(), b.endpoint.mode()), (State::Active, Mode::Framed));
+    b.endpoint.plain_result(ms(2200), PlainResult::Late);
+    b.endpoint.plain_result(ms(2200), PlainResult::Refused);
+    b.until(2200, 9000);
+    assert_eq!(b.endpoint.state(), State::Active, "where there is a link, it judges");
 }
 
 #[test]
@@ -552,7 +700,7 @@ proptest! {
     #[test]
     fn any_inputs_keep_the_invariants(
         policy in 0u8..3,
-        steps in prop::collection::vec((0u8..17, 0u64..4, 0u64..120), 1..150),
+        steps in prop::collection::vec((0u8..18, 0u64..4, 0u64..120), 1..150),
     ) {
         let policy = [LinkPolicy::Auto, LinkPolicy::Required, LinkPolicy::Off][policy as usize];
         let mut b = Bench::new(policy);
@@ -577,7 +725,8 @@ proptest! {
                 12 => e.dial(now, [DialResult::Refused, DialResult::Unanswered, DialResult::NotSidecar, DialResult::AcceptedNoWelcome][x as usize]),
                 13 => e.service_port(now, [PortState::Accepts, PortState::Refused, PortState::Unanswered, PortState::Accepts][x as usize]),
                 15 => e.isolation(now, x == 0),
-                14 => e.plain_result(now, [PlainResult::Ok, PlainResult::Refused, PlainResult::Reset, PlainResult::Timeout][x as usize]),
+                14 => e.plain_result(now, [PlainResult::Answered, PlainResult::Refused, PlainResult::Reset, PlainResult::Timeout][x as usize]),
+                16 => e.plain_result(now, [PlainResult::Accepted, PlainResult::Broken, PlainResult::Silent, PlainResult::Late][x as usize]),
                 _ => e.open_failed(now, x, x == 0),
             }
             let before = b.seen.len();
