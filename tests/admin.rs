@@ -1,5 +1,7 @@
 //! The admin port over real sockets, with a program that is made up.
-#![expect(clippy::unwrap_used, reason = "a test may end that way")]
+#![allow(clippy::unwrap_used, reason = "a test may end that way")]
+
+mod support;
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -729,21 +731,18 @@ async fn docs_and_program_name_the_same_metrics() {
     }
 }
 
-/// Runs promtool, or says loudly that it is not there.
+/// Runs promtool of Debian's `prometheus`, if it is there.
 fn promtool(args: &[&str], input: &str) {
+    if !support::have(&["promtool"]) {
+        return;
+    }
     let child = Command::new("promtool")
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let mut child = match child {
-        Ok(child) => child,
-        Err(e) => {
-            eprintln!("SKIPPED: promtool {args:?}: {e}; install Debian's `prometheus` to run it");
-            return;
-        }
-    };
+    let mut child = child.expect("promtool starts");
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let out = child.wait_with_output().unwrap();
     let said = [out.stdout, out.stderr].concat();

@@ -3,10 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+#[path = "architecture/paths.rs"]
+mod paths;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use paths::{Mention, is_below, mentions};
 
 /// What a part of the tree may touch. The longest matching prefix (relative to `src`) decides.
 struct Rule {
@@ -37,7 +42,7 @@ const RULES: &[Rule] = &[
     Rule { prefix: "metrics/", modules: Only(&["metrics", "stamp", "verdict"]), crates: None, why: "metrics are a leaf: stages receive handles" },
     Rule { prefix: "wire/", modules: Only(&["wire", "stamp", "verdict"]), crates: Some(&["bytes", "thiserror", "serde"]), why: "a frame is data: fuzzable alone" },
     Rule { prefix: "detector/", modules: Only(&["detector", "stamp", "verdict"]), crates: Some(&[]), why: "a detector is driven by inputs, not frames: std, stamp, verdict" },
-    Rule { prefix: "evidence/fuse", modules: Only(&["evidence", "detector", "stamp", "verdict"]), crates: Some(&[]), why: "an opinion is a pure function of observations" },
+    Rule { prefix: "evidence/fuse", modules: Only(&["evidence", "detector", "stamp", "verdict"]), crates: Some(&["serde"]), why: "an opinion is a pure function of observations" },
     Rule { prefix: "evidence/", modules: Not(&["proxy", "link", "upstream", "wire", "admin"]), crates: None, why: "evidence that shares the data path is deceived by it" },
     Rule { prefix: "upstream/endpoint/", modules: Only(&["upstream", "detector", "stamp", "verdict"]), crates: Some(&["serde"]), why: "the state of an endpoint is a table" },
     Rule { prefix: "upstream/balance.rs", modules: Only(&["upstream", "detector", "stamp", "verdict"]), crates: Some(&[]), why: "choice is a pure function" },
@@ -82,16 +87,33 @@ const MUST_EXIST: &[&str] = &[
 const PEER_INPUT: &[&str] =
     &["wire/", "link/", "proxy/", "upstream/", "evidence/", "detector/", "sys/", "trace/", "replay/"];
 
+/// Paths that a file marked Pure may not name, nor anything below them: clocks, IO, chance, and what says things aloud.
 const PURE_FORBIDDEN: &[&str] = &[
-    "tokio",
     "crate::clock",
-    "Instant::now",
-    "SystemTime",
-    "rand",
-    "std::net::Tcp",
+    "crate::sys",
+    "std::env",
     "std::fs",
+    "std::io::std*",
+    "std::net::Tcp*",
+    "std::net::Udp*",
+    "std::os",
+    "std::process",
     "std::thread",
+    "std::time::Instant",
+    "std::time::SystemTime",
+    "libc",
+    "rand",
+    "rustix",
+    "socket2",
+    "tokio",
+    "tracing",
 ];
+
+/// Macros that it may not use.
+const PURE_SILENT: &[&str] = &["print!", "println!", "eprint!", "eprintln!", "dbg!"];
+
+/// Numbers and forms of the kernel's interface are no IO.
+const PURE_ANYWAY: &[(&str, &str)] = &[("sys/diag_wire.rs", "libc"), ("sys/diag_wire.rs", "crate::sys")];
 
 const FILE_SOFT: usize = 400;
 const FILE_HARD: usize = 450;
@@ -111,6 +133,11 @@ impl Source {
         let pure = text.lines().take_while(|l| l.starts_with("//!")).any(|l| l.starts_with("//! Pure:"));
         let lines = without_tests(blank_literals(&text)).lines().map(str::to_owned).collect();
         Source { name, pure, lines }
+    }
+
+    /// The paths it names, in full.
+    fn mentions(&self) -> Vec<Mention> {
+        mentions(&self.name, &self.lines.join("\n"))
     }
 
     /// Lines that hold code, with their numbers from 1.
@@ -261,45 +288,13 @@ fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Modules named as `crate::x` or within `crate::{a, b::c}` (also over several lines), with their line.
-fn crate_modules(source: &Source) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
-    let text = source.lines.join("\n");
-    for (at, _) in text.match_indices("crate::") {
-        if text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '$') {
-            continue;
-        }
-        let line = text[..at].matches('\n').count() + 1;
-        let rest = &text[at + "crate::".len()..];
-        for name in first_segments(rest) {
-            found.push((line, name));
-        }
-    }
-    found
-}
-
-fn first_segments(rest: &str) -> Vec<String> {
-    let ident =
-        |s: &str| s.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
-    let Some(group) = rest.strip_prefix('{') else { return vec![ident(rest)] };
-    let (mut depth, mut names, mut start) = (0, Vec::new(), 0);
-    for (k, c) in group.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 0 => {
-                names.push(ident(&group[start..k]));
-                break;
-            }
-            '}' => depth -= 1,
-            ',' if depth == 0 => {
-                names.push(ident(&group[start..k]));
-                start = k + 1;
-            }
-            _ => {}
-        }
-    }
-    names.retain(|n| !n.is_empty());
-    names
+/// Modules of this crate that a file names, however it does, with their line; `*` for all of them at once.
+fn crate_modules(source: &Source) -> Vec<Mention> {
+    let below = |(line, path): Mention| {
+        let module = path.strip_prefix("crate::")?.split("::").next()?;
+        Some((line, module.to_owned()))
+    };
+    source.mentions().into_iter().filter_map(below).collect()
 }
 
 /// Names of the crates in Cargo.toml, as they are written in code.
@@ -350,18 +345,15 @@ fn check_rule(
             Only(allowed) => !allowed.contains(&module.as_str()),
             Not(denied) => denied.contains(&module.as_str()),
         };
-        if refused && all.contains(&module) {
+        if module == "*" || refused && all.contains(&module) {
             writeln!(out, "src/{}:{line}: may not use crate::{module}: {}", source.name, rule.why).unwrap();
         }
     }
     let Some(allowed) = rule.crates else { return };
-    for (line, text) in source.code() {
-        for name in crates.iter().filter(|c| !allowed.contains(&c.as_str())) {
-            if has_word(text, &format!("{name}::")) || text.trim_start().starts_with(&format!("use {name};"))
-            {
-                writeln!(out, "src/{}:{line}: may not use the crate {name}: {}", source.name, rule.why)
-                    .unwrap();
-            }
+    for (line, path) in source.mentions() {
+        let name = path.split("::").next().unwrap();
+        if crates.contains(name) && !allowed.contains(&name) {
+            writeln!(out, "src/{}:{line}: may not use the crate {name}: {}", source.name, rule.why).unwrap();
         }
     }
 }
@@ -386,13 +378,76 @@ fn only_commands_and_wiring_know_the_programs() {
 #[test]
 fn pure_files_have_no_clock_no_io_no_chance() {
     let mut out = String::new();
-    for source in sources().into_iter().filter(|s| s.pure) {
-        for (line, text) in source.code() {
-            for word in PURE_FORBIDDEN.iter().filter(|w| has_word(text, w)) {
-                writeln!(out, "src/{}:{line}: a file marked Pure may not say {word}", source.name).unwrap();
-            }
+    for source in sources().iter().filter(|s| s.pure) {
+        check_pure(source, &mut out);
+    }
+    report(&out);
+}
+
+fn check_pure(source: &Source, out: &mut String) {
+    for (line, path) in source.mentions() {
+        let bad = PURE_FORBIDDEN.iter().filter(|p| is_below(&path, p));
+        for prefix in bad.filter(|p| !PURE_ANYWAY.contains(&(source.name.as_str(), **p))) {
+            writeln!(out, "src/{}:{line}: a file marked Pure may not name {prefix}", source.name).unwrap();
         }
     }
+    for (line, text) in source.code() {
+        for word in PURE_SILENT.iter().filter(|w| has_word(text, w)) {
+            writeln!(out, "src/{}:{line}: a file marked Pure may not say {word}", source.name).unwrap();
+        }
+    }
+}
+
+/// Modules that ARCHITECTURE.md calls pure, as in code, and those that it excepts.
+fn called_pure(text: &str) -> (Vec<String>, Vec<String>) {
+    let list = text.split_once("give outputs:").and_then(|(_, l)| l.split_once("are pure too"));
+    let list = list.expect("ARCHITECTURE.md lists the pure modules as it did").0;
+    let (mut pure, mut but): (Vec<String>, Vec<String>) = Default::default();
+    let mut before = "";
+    for (n, part) in list.split('`').enumerate() {
+        if n % 2 == 0 {
+            before = part;
+        } else if before.ends_with("(but ") {
+            but.push(format!("{}::{part}", pure.last().expect("something is excepted from")));
+        } else if let Some((of, names)) = part.split_once("::{") {
+            pure.extend(names.trim_end_matches('}').split(',').map(|n| format!("{of}::{}", n.trim())));
+        } else {
+            pure.push(part.to_owned());
+        }
+    }
+    (pure, but)
+}
+
+/// Whether the file of that name is the module, or within it.
+fn is_of(file: &str, module: &str) -> bool {
+    let path = module.replace("::", "/");
+    file == format!("{path}.rs") || file.starts_with(&format!("{path}/"))
+}
+
+fn unmarked(sources: &[Source], (pure, but): &(Vec<String>, Vec<String>), out: &mut String) {
+    for module in pure {
+        let mut files = sources.iter().filter(|s| is_of(&s.name, module)).peekable();
+        if files.peek().is_none() {
+            writeln!(out, "ARCHITECTURE.md calls {module} pure, which does not exist").unwrap();
+        }
+        for source in files.filter(|s| !s.pure && !but.iter().any(|b| is_of(&s.name, b))) {
+            writeln!(
+                out,
+                "src/{}:1: ARCHITECTURE.md calls it pure, and it has no line `//! Pure:`",
+                source.name
+            )
+            .unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_is_called_pure_is_marked_so() {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md")).unwrap();
+    let called = called_pure(&text);
+    assert!(called.0.len() > 20 && !called.1.is_empty(), "{called:?}");
+    let mut out = String::new();
+    unmarked(&sources(), &called, &mut out);
     report(&out);
 }
 
@@ -400,10 +455,13 @@ fn pure_files_have_no_clock_no_io_no_chance() {
 fn one_door_to_the_clock_and_one_home_for_unsafe() {
     let mut out = String::new();
     for source in sources() {
-        for (line, text) in source.code() {
-            if has_word(text, "Instant::now") && source.name != "clock.rs" {
-                writeln!(out, "src/{}:{line}: only src/clock.rs may call Instant::now", source.name).unwrap();
+        for (line, path) in source.mentions() {
+            let asks = ["Instant::now", "SystemTime::now"].iter().find(|asks| path.ends_with(*asks));
+            if let (Some(asks), true) = (asks, source.name != "clock.rs") {
+                writeln!(out, "src/{}:{line}: only src/clock.rs may call {asks}", source.name).unwrap();
             }
+        }
+        for (line, text) in source.code() {
             if has_word(text, "unsafe") && !source.name.starts_with("sys/") {
                 writeln!(out, "src/{}:{line}: unsafe lives in src/sys only", source.name).unwrap();
             }
@@ -424,8 +482,8 @@ fn workers_use_no_timers_of_the_runtime() {
         .filter(|s| ON_WORKERS.iter().any(|p| s.name.starts_with(p)) && !s.name.starts_with(ELSEWHERE))
     {
         seen += 1;
-        for (line, text) in source.code() {
-            if has_word(text, "tokio::time") {
+        for (line, path) in source.mentions() {
+            if is_below(&path, "tokio::time") {
                 writeln!(out, "src/{}:{line}: use the worker's timer", source.name).unwrap();
             }
         }
@@ -516,14 +574,105 @@ fn the_walk_saw_the_tree() {
     }
 }
 
+fn sample(name: &str, text: &str) -> Source {
+    let lines = without_tests(blank_literals(text)).lines().map(str::to_owned).collect();
+    Source { name: name.into(), pure: true, lines }
+}
+
 #[test]
 fn the_checker_finds_what_it_looks_for() {
     let text = "use crate::{wire::Frame, clock};\n// crate::demo\nlet s = \"crate::app\"; let c = 'x'; fn f<'a>() {\n}\n\
                 #[cfg(test)]\nmod tests {\n    fn g() { x.unwrap() }\n}\nfn h() { r#\"}\"#; }\n";
-    let lines: Vec<String> = without_tests(blank_literals(text)).lines().map(str::to_owned).collect();
-    let source = Source { name: "x.rs".into(), pure: false, lines };
+    let source = sample("x.rs", text);
     assert_eq!(crate_modules(&source), [(1, "wire".to_owned()), (1, "clock".to_owned())]);
     assert!(!source.code().any(|(_, l)| l.contains("unwrap")));
     assert_eq!(functions(&source), [(3, "f".to_owned(), 2), (9, "h".to_owned(), 1)]);
     assert!(has_word("a tokio::x", "tokio") && !has_word("a tokiox", "tokio") && !has_word("strand", "rand"));
+}
+
+/// Each of these was, or would have been, overlooked by a search for words.
+#[test]
+fn the_checker_finds_what_is_no_pure_code() {
+    for (text, names) in [
+        ("use std::net::TcpStream;", "std::net::Tcp*"),
+        ("fn f() { std::net::TcpListener::bind(a) }", "std::net::Tcp*"),
+        ("use std::net::{IpAddr, UdpSocket};", "std::net::Udp*"),
+        ("use crate::{stamp::Stamp, clock};", "crate::clock"),
+        ("use super::super::clock;", "crate::clock"),
+        ("use crate as all;\nfn f() { all::clock::now() }", "crate::clock"),
+        ("use crate::sys::tcp;", "crate::sys"),
+        ("use std::{cell::Cell, fs};", "std::fs"),
+        ("use std::{\n    cell::Cell,\n    thread,\n};", "std::thread"),
+        ("use std::*;", "std::fs"),
+        ("use std::time::{Duration, Instant};", "std::time::Instant"),
+        ("use std::time;\nfn f() { time::SystemTime::now() }", "std::time::SystemTime"),
+        ("fn f() { std::process::exit(1) }", "std::process"),
+        ("use std::env;", "std::env"),
+        ("fn f() { std::io::stdin() }", "std::io::std*"),
+        ("use std::os::fd::AsFd;", "std::os"),
+        ("use rustix::{fs, io};", "rustix"),
+        ("use socket2::SockRef;", "socket2"),
+        ("fn f() { libc::getpid() }", "libc"),
+        ("fn f() { tracing::info!(\"x\") }", "tracing"),
+        ("use tokio::time;", "tokio"),
+        ("fn f() { rand::random() }", "rand"),
+        ("fn f() { println!(\"x\") }", "println!"),
+    ] {
+        let mut out = String::new();
+        check_pure(&sample("link/x.rs", text), &mut out);
+        assert!(out.contains(&format!(" {names}\n")), "{text}: {out}");
+    }
+    let mut out = String::new();
+    let well =
+        "use std::{net::IpAddr, io::IoSlice, time::Duration};\nuse crate::wire::clock_of;\nfn f(rand: u8) {}";
+    check_pure(&sample("x.rs", well), &mut out);
+    report(&out);
+}
+
+#[test]
+fn the_checker_finds_whoever_uses_what_it_may_not() {
+    let all = ["detector", "wire", "clock"].map(str::to_owned).into();
+    let crates = ["tokio", "bytes"].map(str::to_owned).into();
+    let rule = Rule { prefix: "", modules: Only(&["wire"]), crates: Some(&["bytes"]), why: "so" };
+    for (text, names) in [
+        ("use super::super::detector::Output;", "crate::detector"),
+        ("fn f() { super::super::detector::judge() }", "crate::detector"),
+        ("use crate::{wire, detector::{Output}};", "crate::detector"),
+        ("use super::super::*;", "crate::*"),
+        ("use tokio::{net};", "the crate tokio"),
+        ("use tokio as t;", "the crate tokio"),
+    ] {
+        let mut out = String::new();
+        check_rule(&sample("link/inner.rs", text), &rule, &all, &crates, &mut out);
+        assert!(out.contains(&format!("may not use {names}: so")), "{text}: {out}");
+    }
+    let mut out = String::new();
+    let well = "use bytes::Bytes;\nuse super::detector;\nuse crate::wire::{self, *};";
+    check_rule(&sample("link/inner.rs", well), &rule, &all, &crates, &mut out);
+    report(&out);
+}
+
+#[test]
+fn the_checker_finds_a_pure_module_without_its_mark() {
+    let text = "give outputs: `wire`, `link::{pace, outq}`, `gone`. `replay` (but `run`)\nare pure too.";
+    let called = called_pure(text);
+    let words = |list: &[&str]| list.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
+    assert_eq!(
+        called,
+        (words(&["wire", "link::pace", "link::outq", "gone", "replay"]), words(&["replay::run"]))
+    );
+    let file = |name: &str, pure| Source { name: name.into(), pure, lines: Vec::new() };
+    let sources = [
+        file("wire/mod.rs", true),
+        file("wire/kind.rs", false),
+        file("link/pace.rs", true),
+        file("link/outq/mod.rs", false),
+        file("link/driver.rs", false),
+        file("replay/run.rs", false),
+    ];
+    let mut out = String::new();
+    unmarked(&sources, &called, &mut out);
+    let found: Vec<_> = out.lines().map(|l| l.split(": ").next().unwrap()).collect();
+    let gone = "ARCHITECTURE.md calls gone pure, which does not exist";
+    assert_eq!(found, ["src/wire/kind.rs:1", "src/link/outq/mod.rs:1", gone]);
 }

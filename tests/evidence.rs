@@ -1,6 +1,8 @@
 //! The evidence against real processes on loopback: a service that does not read, is stopped, goes on, dies, comes back,
 //! burns CPU, and is merely slow.
-#![expect(clippy::unwrap_used, reason = "a helper that fails fails its test")]
+#![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
+
+mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -51,17 +53,15 @@ struct Service {
 }
 
 impl Service {
+    /// None where it cannot run.
     fn start(port: u16) -> Option<Service> {
+        if !support::have(&["python3"]) {
+            return None;
+        }
         let mut cmd = Command::new("python3");
         cmd.args(["-c", SERVICE, &port.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped());
         kill_with_parent(&mut cmd);
-        let mut child = match cmd.spawn() {
-            Ok(child) => child,
-            Err(e) => {
-                eprintln!("SKIPPED: no python3: {e}");
-                return None;
-            }
-        };
+        let mut child = cmd.spawn().expect("python3 starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let port: u16 = line.trim().parse().expect("the service tells its port");

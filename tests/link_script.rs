@@ -16,6 +16,8 @@ mod peer;
 mod causes;
 #[path = "link_script/counted.rs"]
 mod counted;
+#[path = "link_script/enforce.rs"]
+mod enforce;
 #[path = "link_script/inbound.rs"]
 mod inbound;
 #[path = "link_script/inbound_abuse.rs"]

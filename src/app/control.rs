@@ -20,6 +20,8 @@ use crate::upstream::registry::enforce_named;
 const REFRESH: Duration = Duration::from_millis(100);
 /// Generations that still serve what is open of them; the oldest ends where more would.
 const RETIRED_MAX: usize = 4;
+/// Why a reload in a drain is refused.
+pub(super) const LEAVING: &str = "this sidecar is on its way out";
 
 /// The running sidecar as the control thread sees it.
 pub(super) struct App {
@@ -72,7 +74,7 @@ impl App {
     fn swap(&self, config: Config) -> Result<(), String> {
         let old = self.current();
         if self.draining() {
-            return Err("this sidecar is on its way out".to_owned());
+            return Err(LEAVING.to_owned());
         }
         let fixed = needs_restart(&old.config, &config);
         if !fixed.is_empty() {

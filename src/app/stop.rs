@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use super::control::App;
+use super::control::{App, LEAVING};
 use super::loads::Loads;
 use super::{RunError, serve_admin};
 use crate::admin::Control;
@@ -92,6 +92,9 @@ async fn drain(app: &Arc<App>, s: &mut Signals, why: &str) -> Result<(), RunErro
         tokio::select! {
             _ = s.int.recv() => break tracing::info!("SIGINT: stops now"),
             _ = s.term.recv() => break tracing::info!("second SIGTERM: stops now"),
+            // A drain may last an hour: whoever asks in that time is answered.
+            _ = s.hup.recv() => app.reload(Err(LEAVING.to_owned())),
+            _ = s.usr1.recv() => log_state(app),
             () = tokio::time::sleep(LOOK) => {}
         }
         let now = clock::now();

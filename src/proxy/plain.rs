@@ -122,6 +122,23 @@ impl Half {
     }
 }
 
+/// Both sockets. Unless all was said both ways they end with RST, also where the task is dropped on its way: nobody may
+/// take a truncated stream for a whole one.
+struct Ends<'a> {
+    client: TcpStream,
+    service: &'a TcpStream,
+    whole: bool,
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        if !self.whole {
+            let _ = SockRef::from(&self.client).set_linger(Some(Duration::ZERO));
+            let _ = SockRef::from(self.service).set_linger(Some(Duration::ZERO));
+        }
+    }
+}
+
 /// Relays until both directions ended, or `cut` is over. `first`: bytes already read from the client.
 pub async fn relay(
     pool: Rc<Pool>,
@@ -139,19 +156,20 @@ pub async fn relay(
         up.block = Some(block);
         up.to = n;
     }
+    let mut ends = Ends { client, service, whole: false };
     let mut cut = pin!(cut);
     let ended = std::future::poll_fn(|cx| {
         if cut.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Ended::Cut);
         }
-        let u = up.poll(cx, &pool, &client, service, |moved| {
+        let u = up.poll(cx, &pool, &ends.client, service, |moved| {
             if let Moved::Wrote(n) = moved {
                 meter.taken(clock::now(), n);
             }
         });
         // A service that ends after its client did has nothing left to answer.
         let over = up.eof;
-        let d = down.poll(cx, &pool, service, &client, |moved| match moved {
+        let d = down.poll(cx, &pool, service, &ends.client, |moved| match moved {
             Moved::Read(0) if !over => meter.ended(clock::now(), false),
             Moved::Read(n @ 1..) => meter.sent(clock::now(), n),
             Moved::Read(_) | Moved::Wrote(_) => {}
@@ -164,11 +182,8 @@ pub async fn relay(
         }
     })
     .await;
-    if ended != Ended::Done {
-        // RST is carried as RST: the other side must not take a truncated stream for a whole one.
-        let _ = SockRef::from(&client).set_linger(Some(Duration::ZERO));
-        let _ = SockRef::from(service).set_linger(Some(Duration::ZERO));
-    }
+    // RST is carried as RST.
+    ends.whole = ended == Ended::Done;
     ended
 }
 

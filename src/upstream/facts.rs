@@ -128,9 +128,10 @@ pub enum PlainResult {
     Reset,
     /// The service, which had answered on it before, reset it or ended it over an unanswered question.
     Broken,
-    /// The connect was not answered in time, or the kernel gave the connection up.
+    /// The connect was not answered in time.
     Timeout,
-    /// What was sent on it is not acknowledged, though it was sent again and again, and nothing else is heard from there.
+    /// What was sent on it is not acknowledged, though it was sent again and again, and nothing else is heard from there; or
+    /// the kernel gave it up.
     Silent,
     /// A question waits far longer than questions to this service do, and nobody is answered.
     Late,

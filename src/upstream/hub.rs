@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-use super::balance::{Balance, View};
+use super::balance::{Balance, Enforce, View};
 use super::dial::{self, Dialer};
 use super::facts::{LinkLost, LinkPolicy, Mode, PlainResult};
 use super::owner::Owner;
@@ -402,7 +402,11 @@ impl Hub {
             slot.main = slot.all.values().map(|h| &h.link).find(|l| l.id != link.id && !l.is_lost()).cloned();
         }
         drop(slots);
-        let Some(patience) = self.ups[key.up].params.cut_after else { return };
+        let upstream = &self.ups[key.up];
+        let Some(patience) = upstream.params.cut_after.filter(|_| upstream.enforce() == Enforce::Failed)
+        else {
+            return;
+        };
         let (link, w) = (link.clone(), self.w.clone());
         tokio::task::spawn_local(async move {
             w.sleep_until(now + patience).await;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-use super::balance::{Balance, View};
+use super::balance::{Balance, Enforce, View};
 use super::dial::{self, Purpose};
 use super::endpoint::{Endpoint, ISOLATION_CHECK};
 use super::facts::{DialResult, EndpointOutput, EndpointParams, Mode, PortState};
@@ -217,6 +217,8 @@ impl Owner {
             EndpointOutput::Probe(link) => hub.order(now, self.key, Order::Probe(link)),
             EndpointOutput::CutLink(link) => hub.order(now, self.key, Order::Close(link)),
             EndpointOutput::NewWork(link, work) => hub.order(now, self.key, Order::NewWork(link, work)),
+            // What a verdict may not do it does not do to what is open either.
+            EndpointOutput::CutStreams if hub.ups[self.key.up].enforce() != Enforce::Failed => {}
             EndpointOutput::CutStreams => {
                 let plain = self.ep.borrow().mode() == Mode::Plain;
                 let quiet = hub.ups[self.key.up].params.cut_after.filter(|_| plain).unwrap_or_default();

@@ -186,7 +186,8 @@ impl PlainConn {
         );
         let now = clock::now();
         if gave_up {
-            return self.side.tell(now, PlainResult::Timeout);
+            // No strike, as a connect without an answer is: a firewall that forgets takes many connections at one instant.
+            return self.side.tell(now, PlainResult::Silent);
         }
         self.ended(now, true);
     }

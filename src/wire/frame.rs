@@ -85,7 +85,7 @@ pub struct Hello {
     pub want_active_ms: u16,
     /// Promise the dialer wants while idle, ms.
     pub want_idle_ms: u16,
-    /// Sidecars this path already went through.
+    /// Reserved for the sidecars that a path went through: a dialer says 1.
     pub hops: u8,
     /// Trace id of the link (S11).
     pub trace: [u8; 16],

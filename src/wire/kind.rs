@@ -21,6 +21,10 @@ pub const METRIC_KINDS: [&str; 12] = [
 /// [`METRIC_KINDS`] index of frames that this version does not know.
 pub const METRIC_OTHER: usize = METRIC_KINDS.len() - 1;
 
+/// Code kept for MOVED: a stream goes on on another link (link.md). Nothing sends it yet, and to a decoder it is a kind of a
+/// later version like any other; a new kind must not take it.
+pub const RESERVED_MOVED: u8 = 17;
+
 /// Longest payload of any control frame, bytes: the most a decoder ever holds.
 pub const MAX_CONTROL_PAYLOAD: u32 = HELLO_CAP;
 
@@ -212,6 +216,7 @@ mod tests {
         }
         let known = (0..=u8::MAX).filter(|code| Kind::from_code(*code).is_some()).count();
         assert_eq!(known, Kind::ALL.len());
+        assert_eq!(Kind::from_code(RESERVED_MOVED), None, "reserved");
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub mod kind;
 mod load;
 
 #[cfg(test)]
+mod doc_tests;
+#[cfg(test)]
 mod tests;
 
 pub use codec::{Decoder, Event, Limits};

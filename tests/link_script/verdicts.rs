@@ -14,9 +14,9 @@ use crate::support::service::{HANG, connect, round_trip};
 use crate::support::{eventually, pause};
 
 /// For a scripted sidecar whose kernel still accepts, and that says nothing more.
-const FOR_EVER: Duration = Duration::from_secs(3600);
+pub(crate) const FOR_EVER: Duration = Duration::from_secs(3600);
 
-fn echoing() -> Auto {
+pub(crate) fn echoing() -> Auto {
     Auto { echo: true, ..Auto::default() }
 }
 
@@ -30,7 +30,7 @@ fn speak(far: &Far) {
     far.pilot.set(|a| (a.every, a.answers) = (Some(Duration::from_millis(20)), true));
 }
 
-fn looks(what: &str, time: Duration, mut each: impl FnMut()) {
+pub(crate) fn looks(what: &str, time: Duration, mut each: impl FnMut()) {
     let end = clock::now() + time;
     println!("{what} for {time:?}");
     while clock::now() < end {

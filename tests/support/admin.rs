@@ -6,7 +6,17 @@ use std::time::Duration;
 
 /// Status and body of one request.
 pub(crate) fn get(addr: SocketAddr, path: &str) -> Result<(u16, String), String> {
-    let text = exchange(addr, &format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n"));
+    request(addr, "GET", path)
+}
+
+/// Status and body of a call that changes something.
+pub(crate) fn post(addr: SocketAddr, path: &str) -> Result<(u16, String), String> {
+    request(addr, "POST", path)
+}
+
+fn request(addr: SocketAddr, method: &str, path: &str) -> Result<(u16, String), String> {
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n");
+    let text = exchange(addr, &format!("{head}Content-Length: 0\r\n\r\n"));
     let text = text.map_err(|e| format!("{path}: {e}"))?;
     let (head, body) =
         text.split_once("\r\n\r\n").ok_or_else(|| format!("{path}: no end of headers: {text}"))?;

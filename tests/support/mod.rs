@@ -53,7 +53,13 @@ pub(crate) fn pause() {
 /// Tells that a test cannot run here. With `CI=true` that is a failure: everything is installed there.
 pub(crate) fn skip(reason: &str) {
     assert!(!std::env::var("CI").is_ok_and(|v| v == "true"), "SKIPPED, and CI=true: {reason}");
-    eprintln!("SKIPPED: {reason}");
+    shout(&format!("SKIPPED: {reason}"));
+}
+
+/// Says something that is seen although the test passes: `eprintln!` would be captured and thrown away.
+pub(crate) fn shout(what: &str) {
+    let line = format!("\n{what}\n");
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
 /// False, and a notice, unless all `tools` are found on the path.

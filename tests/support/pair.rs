@@ -222,6 +222,11 @@ impl Sidecar {
         }
     }
 
+    /// Status and body of a call of the admin port that changes something.
+    pub(crate) fn post(&self, path: &str) -> (u16, String) {
+        admin::post(self.admin, path).unwrap_or_else(|e| panic!("{}: {e}\n{}", self.name, self.log()))
+    }
+
     pub(crate) fn status(&self) -> String {
         self.get("/status")
     }
@@ -243,6 +248,11 @@ impl Sidecar {
     /// Ends it with SIGTERM and gives how it ended.
     pub(crate) fn stop(&mut self) -> ExitStatus {
         self.process.signal(rustix::process::Signal::TERM);
+        self.ends()
+    }
+
+    /// Waits until it ended by itself and gives how.
+    pub(crate) fn ends(&mut self) -> ExitStatus {
         let name = self.name;
         eventually(Duration::from_secs(20), &format!("{name} stops"), || {
             self.process.ended().ok_or_else(|| "it runs".to_owned())

@@ -120,8 +120,9 @@ pub(super) const OUTBOUND: Section = Section {
             Kind::Choice(&[Choice::built("off"), Choice::built("suspect"), Choice::built("failed")]),
             Default::Value("\"failed\""),
             "",
-            "What a verdict may do. off: judge only. suspect: avoid SUSPECT endpoints. failed: also take \
-             FAILED ones out.",
+            "What a verdict may do. off: judge only. suspect: new connections avoid SUSPECT and FAILED \
+             endpoints. failed: FAILED ones also get none even if no other is left, and what is open on them \
+             is cut.",
         ),
         key(
             "cut_after",
