@@ -53,7 +53,20 @@ fn a_killed_service_is_found_and_the_report_says_so() {
 
 #[test]
 fn a_cut_is_a_black_hole_or_skipped_with_a_reason() {
-    let out = demo(&["--faults", "cut", "--seed", "2", "--services", "2", "--rate", "300", "--json"]);
+    // Long enough for a verdict that comes late on a busy machine, and for its cause behind it.
+    let out = demo(&[
+        "--faults",
+        "cut",
+        "--hold",
+        "3s",
+        "--seed",
+        "2",
+        "--services",
+        "2",
+        "--rate",
+        "300",
+        "--json",
+    ]);
     let r = report(&out);
     let cut = &r["faults"][0];
     match cut["skipped"].as_str() {

@@ -4,8 +4,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use sidebeat::verdict::{Cause, State, Vouch};
-use sidebeat::wire::{Beat, Frame};
+use sidebeat::verdict::{Cause, State};
 
 use crate::far::{Change, Far, Manner, Outbound};
 use crate::peer::Auto;
@@ -38,8 +37,7 @@ fn fall_silent(fars: &[&Far]) {
         far.manner(|m| m.delay = FOR_EVER);
         far.pilot.set(|a| (a.every, a.answers) = (None, false));
     }
-    let last = Beat { promise_ms: PROMISE_MS, vouch: Vouch::Idle, ..Beat::default() };
-    fars.iter().for_each(|f| f.say(&Frame::Beat(last)));
+    fars.iter().flat_map(|f| f.live_links()).for_each(|l| l.beat_now());
 }
 
 fn speak(fars: &[&Far]) {

@@ -321,6 +321,11 @@ impl Peer {
         }
     }
 
+    /// One beat now, with the next number, whatever the autopilot does.
+    pub(crate) fn beat_now(&self) {
+        self.say(&Frame::Beat(self.next_beat()));
+    }
+
     fn lock(&self) -> MutexGuard<'_, Log> {
         self.0.log.lock().unwrap()
     }
