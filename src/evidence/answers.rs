@@ -107,6 +107,8 @@ pub struct Answers {
     /// Silences count from here: a look was late.
     forgiven: Stamp,
     waiting_from: Option<Stamp>,
+    /// The same with what is forgiven: answers are late by it, whoever is to blame.
+    silent_from: Option<Stamp>,
     /// End and length of the last late silence, with those before that it goes on from: what was asked before took long
     /// because of it.
     outage: (Stamp, Duration),
@@ -136,6 +138,7 @@ impl Answers {
             last_answer: Stamp::ZERO,
             forgiven: Stamp::ZERO,
             waiting_from: None,
+            silent_from: None,
             outage: (Stamp::ZERO, Duration::ZERO),
             spare: 0,
             explained: false,
@@ -161,7 +164,8 @@ impl Answers {
             self.last_answer = w.last_answer;
         }
         self.take(times, w.now);
-        let from = w.fresh.map(|asked| asked.max(self.last_answer).max(self.forgiven));
+        self.silent_from = w.fresh.map(|asked| asked.max(self.last_answer));
+        let from = self.silent_from.map(|from| from.max(self.forgiven));
         let goes_on = from.is_some() && !answered;
         self.explained = w.explained || (self.explained && goes_on);
         self.many = w.fresh_count > 1 || (self.many && goes_on);
@@ -218,19 +222,22 @@ impl Answers {
 
     /// A silence ended with an answer at `at`: it is learned, so that a wrong suspicion is paid for once.
     fn end_silence(&mut self, now: Stamp, at: Stamp) {
-        let Some(from) = self.waiting_from.take() else { return };
-        let length = at.since(from);
-        if length <= self.threshold() {
-            return;
+        let (Some(silent), Some(from)) = (self.silent_from.take(), self.waiting_from.take()) else { return };
+        if at.since(silent) > self.threshold() {
+            self.outage_ended(now, silent, at);
         }
+        let length = at.since(from);
+        if length > self.threshold() && !self.explained && (length <= LEARN_MAX || !self.many) {
+            self.learn_late(now, length);
+        }
+    }
+
+    fn outage_ended(&mut self, now: Stamp, from: Stamp, to: Stamp) {
         let (ended, before) = self.outage;
         // What waited through the outage before, and was not served yet, waits through this one too.
         let goes_on = ended != Stamp::ZERO && from.since(ended) < before;
-        let whole = if goes_on { before + now.since(ended) } else { length };
-        (self.outage, self.spare) = ((now, whole), 1);
-        if !self.explained && (length <= LEARN_MAX || !self.many) {
-            self.learn_late(now, length);
-        }
+        let length = if goes_on { before + now.since(ended) } else { to.since(from) };
+        (self.outage, self.spare) = ((now, length), 1);
     }
 
     fn learn_late(&mut self, now: Stamp, length: Duration) {

@@ -242,6 +242,25 @@ fn the_rest_of_a_backlog_is_not_learned_after_a_second_silence() {
     assert!(r.dead_lock(ms(5000)) <= Some(30));
 }
 
+/// On a busy machine the watch was late too: all of a dead-lock but its end was forgiven, and its backlog taken for the way of
+/// the service.
+#[test]
+fn a_backlog_is_not_learned_where_the_watch_was_late_too() {
+    let mut r = Rig::new();
+    r.talk(vec![us(300); 1000], ms(5));
+    for _ in 0..80 {
+        r.ask();
+        r.pass(ms(10));
+    }
+    r.look_so(true, false);
+    r.pass(ms(15));
+    for asked in r.open.clone() {
+        r.answer(asked);
+    }
+    r.pass(ms(5));
+    assert_eq!(r.answers.limit(), Some(ms(25)));
+}
+
 #[test]
 fn dead_locks_that_come_back_are_seen_each_time() {
     let mut r = Rig::new();
