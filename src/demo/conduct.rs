@@ -29,6 +29,8 @@ use crate::verdict::State;
 const PULSE: Duration = Duration::from_millis(500);
 /// What is announced before a pulse: whoever announces a pause rounds up.
 const NOTICE: &str = "600ms";
+/// Below the `stall_patience` of the sidecars: what lies unread on two connections for so long is FAILED, and rightly.
+const DEADLOCK_MOST: Duration = Duration::from_millis(800);
 const OBSERVER_STOP: Duration = Duration::from_secs(2);
 const HEAL_LIMIT: Duration = Duration::from_secs(10);
 /// ACTIVE must last this long to count as the end of a fault.
@@ -102,6 +104,7 @@ impl Stage {
             Kind::Kill => end_of(self.scene.pods[target].endpoint).await,
             _ => None,
         };
+        let connected = self.status_of(Some(target)).await.and_then(|s| s.streams).is_some_and(|n| n > 0);
         let watch = self.load.ledger().watch();
         let conducted = self.conduct(kind, target, watch).await;
         self.busy.borrow_mut().remove(&target);
@@ -112,6 +115,12 @@ impl Stage {
         };
         let events = self.log.since(span.at);
         let seen = faults::seen(&events, &span);
+        let (lost, asked) = watched.as_ref().map_or((0, None), |w| (w.failed, w.asked()));
+        if lost == 0
+            && let Some(why) = faults::unnoticeable(kind, &span, &seen, asked, connected)
+        {
+            return Fault::skipped(kind, name, expected, why.to_owned());
+        }
         let mut out = Fault::new(kind, expected, &seen);
         out.transitions = faults::during(&events, &span).map(|e| Transition::new(e, span.at)).collect();
         out.target = target.map_or("client", |i| self.scene.pods[i].name.as_str()).to_owned();
@@ -124,7 +133,7 @@ impl Stage {
         if let Some(w) = watched {
             out.watched(&w);
         }
-        out.met = Some(faults::met(kind, expected, &seen, out.failed_requests));
+        out.met = Some(faults::met(kind, expected, &seen, lost));
         self.spans.borrow_mut().push((expected, span));
         out
     }
@@ -142,6 +151,7 @@ impl Stage {
         let hold = match kind {
             Kind::Pause | Kind::Notice | Kind::Spin => PULSE,
             Kind::HangObserver => OBSERVER_STOP,
+            Kind::Deadlock => self.deadlock(),
             _ => self.hold,
         };
         let end = match injected.over {
@@ -191,7 +201,7 @@ impl Stage {
             Kind::Restart => self.restart(i).await,
             Kind::Deadlock => {
                 let at = clock::now();
-                tell(pod, &format!("/deadlock?ms={}", self.hold.as_millis())).await?;
+                tell(pod, &format!("/deadlock?ms={}", self.deadlock().as_millis())).await?;
                 Ok(Injected::new(at, i))
             }
             Kind::Spin => {
@@ -239,6 +249,10 @@ impl Stage {
     fn network<T>(&self, change: impl FnOnce(&mut Net) -> io::Result<T>) -> io::Result<T> {
         let mut net = self.scene.net.borrow_mut();
         change(net.as_mut().ok_or_else(|| io::Error::other("no network that can be cut"))?)
+    }
+
+    fn deadlock(&self) -> Duration {
+        self.hold.min(DEADLOCK_MOST)
     }
 
     async fn restart(&self, i: usize) -> io::Result<Injected> {

@@ -242,6 +242,8 @@ pub struct EndpointStatus {
     pub noise_ms: Option<f64>,
     /// Round trip, ms.
     pub rtt_ms: Option<f64>,
+    /// Connections to it.
+    pub streams: Option<u64>,
 }
 
 /// Reads the endpoints of `upstream` from a `/status` document. Missing or odd fields stay empty.
@@ -261,6 +263,7 @@ pub fn endpoints(status: &Value, upstream: &str) -> Vec<EndpointStatus> {
             peak_ms: e["peak_ms"].as_f64(),
             noise_ms: e["noise_ms"].as_f64(),
             rtt_ms: e["rtt_ms"].as_f64(),
+            streams: e["streams"].as_u64(),
         })
         .collect()
 }

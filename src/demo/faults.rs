@@ -3,12 +3,15 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use super::events::Event;
 use crate::stamp::Stamp;
 use crate::verdict::{Cause, State};
 
 const STALL: &str = Cause::Stall.name();
+/// An answer of the demo's service that takes this long is late by far.
+const LATE_ENOUGH: Duration = Duration::from_millis(200);
 
 /// A fault of the contract's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -264,6 +267,29 @@ pub fn met(kind: Kind, expected: Expected, seen: &Seen, lost: u64) -> bool {
     reached && seen.healed
 }
 
+/// Why nobody could have noticed a fault, if nobody did. `asked`: when its target was first asked in it. `connected`: there
+/// were connections to it before.
+pub fn unnoticeable(
+    kind: Kind,
+    span: &Span,
+    seen: &Seen,
+    asked: Option<Stamp>,
+    connected: bool,
+) -> Option<&'static str> {
+    if seen.suspected_ms.is_some() {
+        return None;
+    }
+    match kind {
+        Kind::Deadlock if asked.is_none_or(|at| at + LATE_ENOUGH > span.end) => {
+            Some("nobody asked it, or so late that the answer was not late")
+        }
+        Kind::Restart if !connected => {
+            Some("nobody was connected to it, and it was back before anybody looked")
+        }
+        _ => None,
+    }
+}
+
 /// FAILED transitions that no fault explains: outside of every fault's span, on another endpoint, or under a
 /// fault which must not fail anything.
 pub fn mistakes<'a>(events: &'a [Event], faults: &[(Expected, Span)]) -> Vec<&'a Event> {
@@ -380,6 +406,19 @@ mod tests {
         assert_eq!(judge(&[gone.clone(), back], 1), (false, 0), "a request was lost");
         let early = event(105, Failed, Active, "none");
         assert_eq!(judge(&[gone, early], 0), (false, 0), "the old process cannot have come back");
+    }
+
+    #[test]
+    fn what_nobody_could_notice_is_no_failure_of_the_detector() {
+        let (all, none) = (span(100, 900, 1300), seen(&[], &span(100, 900, 1300)));
+        let asked = |ms| Some(Stamp::from_millis(ms));
+        let why = |kind, at, connected| unnoticeable(kind, &all, &none, at, connected).is_some();
+        assert!(why(Kind::Deadlock, None, true) && why(Kind::Deadlock, asked(800), true));
+        assert!(!why(Kind::Deadlock, asked(600), true), "three tenths of a second without an answer");
+        assert!(why(Kind::Restart, None, false) && !why(Kind::Restart, None, true));
+        assert!(!why(Kind::Hang, None, false));
+        let noticed = seen(&[event(130, Active, Suspect, "silent")], &all);
+        assert_eq!(unnoticeable(Kind::Deadlock, &all, &noticed, None, false), None);
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub struct Watch {
     /// Requests that ended before the fault's instant was known.
     early: Option<Vec<Shot>>,
     elsewhere: Option<Stamp>,
+    asked: Option<Stamp>,
     last_caught: Option<Stamp>,
     /// Requests that failed.
     pub failed: u64,
@@ -58,6 +59,9 @@ impl Watch {
         if shot.sent < self.at {
             return;
         }
+        if self.target.is_some() && shot.by == self.target {
+            self.asked = Some(self.asked.map_or(shot.sent, |t| t.min(shot.sent)));
+        }
         if self.target.is_some() && shot.by.is_some() && shot.by != self.target {
             self.elsewhere = Some(self.elsewhere.map_or(shot.done, |t| t.min(shot.done)));
         }
@@ -70,6 +74,11 @@ impl Watch {
     /// Fault to the first answer, from another endpoint, of a request sent after it, ms.
     pub fn served_elsewhere_ms(&self) -> Option<f64> {
         self.elsewhere.map(|t| t.millis_since(self.at))
+    }
+
+    /// When the first request left, since the fault, that its target answered (later, if need be).
+    pub fn asked(&self) -> Option<Stamp> {
+        self.asked
     }
 
     /// Fault to the last request on a fresh connection that it still caught (needed a second try, failed or took
@@ -159,6 +168,7 @@ impl Ledger {
             at: Stamp::ZERO,
             early: Some(Vec::new()),
             elsewhere: None,
+            asked: None,
             last_caught: None,
             failed: 0,
             retried: 0,
@@ -218,6 +228,7 @@ mod tests {
         l.record(&shot(130, 2130, None));
         let w = l.unwatch(id).unwrap();
         assert_eq!(w.served_elsewhere_ms(), Some(7.0));
+        assert_eq!(w.asked(), Some(Stamp::from_millis(101)));
         assert_eq!(w.last_caught_ms(), Some(30.0));
         assert_eq!((w.failed, w.retried, w.worst_ms), (1, 1, 2000.0));
         assert_eq!((l.total, l.failed, l.retried), (7, 2, 1));
