@@ -104,7 +104,9 @@ impl Stage {
             Kind::Kill => end_of(self.scene.pods[target].endpoint).await,
             _ => None,
         };
-        let connected = self.status_of(Some(target)).await.and_then(|s| s.streams).is_some_and(|n| n > 0);
+        let endpoint = self.scene.pods[target].endpoint.to_string();
+        let asked_for = before.iter().find(|row| row.address == endpoint);
+        let connected = asked_for.and_then(|row| row.streams).is_some_and(|n| n > 0);
         let watch = self.load.ledger().watch();
         let conducted = self.conduct(kind, target, watch).await;
         self.busy.borrow_mut().remove(&target);
