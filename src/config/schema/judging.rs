@@ -29,7 +29,8 @@ pub(super) const BEAT: Section = Section {
             Kind::Int { min: 1, max: 16 },
             Default::Value("1"),
             "",
-            "Links per node that hold this promise; the others promise 10 s.",
+            "Links per node that hold this promise, the ones that were used last; the others promise 10 s. A sidecar has one \
+             link per worker to each node. More than one finds a path that serves only some connections sooner, and beats for each.",
         ),
     ],
 };
