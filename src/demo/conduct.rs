@@ -104,9 +104,11 @@ impl Stage {
             Kind::Kill => end_of(self.scene.pods[target].endpoint).await,
             _ => None,
         };
-        let endpoint = self.scene.pods[target].endpoint.to_string();
-        let asked_for = before.iter().find(|row| row.address == endpoint);
-        let connected = asked_for.and_then(|row| row.streams).is_some_and(|n| n > 0);
+        let row_of = |pod: usize| {
+            let address = self.scene.pods[pod].endpoint.to_string();
+            before.iter().find(|row| row.address == address)
+        };
+        let connected = row_of(target).and_then(|row| row.streams).is_some_and(|n| n > 0);
         let watch = self.load.ledger().watch();
         let conducted = self.conduct(kind, target, watch).await;
         self.busy.borrow_mut().remove(&target);
@@ -129,9 +131,7 @@ impl Stage {
         out.at_s = span.at.since(self.begin).as_secs_f64();
         out.kernel_ms = witness.and_then(|mut w| w.try_recv().ok()).map(|end| end.millis_since(span.at));
         out.held_ms = span.end.millis_since(span.at);
-        let hit = target.map(|i| self.scene.pods[i].endpoint.to_string());
-        let before = before.iter().find(|row| Some(&row.address) == hit.as_ref());
-        out.waited(faults::during(&events, &span), before);
+        out.waited(faults::during(&events, &span), target.and_then(row_of));
         if let Some(w) = watched {
             out.watched(&w);
         }

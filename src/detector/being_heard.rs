@@ -11,7 +11,7 @@ const RUNS: usize = 16;
 /// Writes closer together than this, with the same promise, are one run.
 const RUN_GAP: Duration = Duration::from_millis(5);
 /// Jitter of the peer's beats that is not taken for a newer sign of us.
-const VIEW_JITTER: Duration = Duration::from_millis(5);
+pub(super) const VIEW_JITTER: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {

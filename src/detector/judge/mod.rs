@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use crate::detector::ask::Ask;
-use crate::detector::being_heard::BeingHeard;
+use crate::detector::being_heard::{BeingHeard, VIEW_JITTER};
 use crate::detector::output::{Facts, Gate, Output};
 use crate::detector::rtt::MinRtt;
 use crate::detector::shadows::{Shadows, Shift};
@@ -37,8 +37,6 @@ const HABIT: usize = 8;
 const HABIT_WITHIN: Duration = Duration::from_secs(5);
 /// A peer that tells of stalls in beat after beat, and never that it heard us anew, is excused for this long.
 const EXCUSED_FOR: Duration = Duration::from_secs(1);
-/// Jitter of its beats is no sign that it heard us anew.
-const VIEW_JITTER: Duration = Duration::from_millis(5);
 
 /// A silence that ended.
 #[derive(Clone, Copy, Debug)]
