@@ -39,6 +39,8 @@ pub(super) enum Command {
     Upstream(Msg),
     /// A connection that another worker accepted.
     Serve(Handed),
+    /// A peer that another worker accepted.
+    Welcome(Stranger),
     /// The vouch of an inbound changed.
     Vouch(usize),
     /// Announce a pause.
@@ -61,6 +63,14 @@ pub(super) struct Handed {
     up: usize,
     load: Load,
     permit: Permit,
+}
+
+/// One that knocked on a link port, between two workers.
+pub(super) struct Stranger {
+    io: StdStream,
+    from: SocketAddr,
+    served: Arc<Vec<usize>>,
+    load: Load,
 }
 
 /// All data listeners, by the address that was asked for.
@@ -202,9 +212,7 @@ impl Place {
     fn listen(self: &Rc<Self>, listeners: Listeners) {
         for (_, l, served) in listeners.links {
             let me = self.clone();
-            self.accept(l, "link port", move |io, from| {
-                tokio::task::spawn_local(me.acceptor.clone().serve(io, from, served.clone()));
-            });
+            self.accept(l, "link port", move |io, from| me.receive(io, from, served.clone()));
         }
         for (up, (_, l)) in listeners.outbound.into_iter().enumerate() {
             let me = self.clone();
@@ -243,6 +251,25 @@ impl Place {
         drop(self.posts[to].send(Command::Serve(Handed { io, up, load, permit })));
     }
 
+    /// A connection of a peer.
+    fn receive(&self, io: TcpStream, from: SocketAddr, served: Arc<Vec<usize>>) {
+        let (to, load) = self.shared.links.place(self.index);
+        if to == self.index {
+            return self.welcome(io, from, served, load);
+        }
+        // As above: a peer sees a reset, and dials again.
+        let Ok(io) = io.into_std() else { return };
+        drop(self.posts[to].send(Command::Welcome(Stranger { io, from, served, load })));
+    }
+
+    fn welcome(&self, io: TcpStream, from: SocketAddr, served: Arc<Vec<usize>>, load: Load) {
+        let link = self.acceptor.clone().serve(io, from, served);
+        tokio::task::spawn_local(async move {
+            link.await;
+            drop(load);
+        });
+    }
+
     fn serve(&self, conn: Accepted) {
         tokio::task::spawn_local(outbound::serve(self.hub.clone(), self.shared.metrics.clone(), conn));
     }
@@ -265,6 +292,11 @@ impl Place {
                 Command::Serve(h) => {
                     if let Ok(io) = TcpStream::from_std(h.io) {
                         self.serve(Accepted { io, up: h.up, load: h.load, permit: h.permit });
+                    }
+                }
+                Command::Welcome(s) => {
+                    if let Ok(io) = TcpStream::from_std(s.io) {
+                        self.welcome(io, s.from, s.served, s.load);
                     }
                 }
                 Command::Vouch(i) => self.acceptor.vouch_changed(i),

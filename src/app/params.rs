@@ -29,7 +29,10 @@ pub(super) struct Shared {
     pub(super) common: Arc<Common>,
     pub(super) dialer: Dialer,
     pub(super) watch: evidence::Params,
+    /// Connections of applications per worker.
     pub(super) loads: Arc<Loads>,
+    /// Links of peers per worker.
+    pub(super) links: Arc<Loads>,
     pub(super) connections: Arc<Quota>,
     /// Buffered bytes in all.
     pub(super) memory: usize,
@@ -61,7 +64,10 @@ impl Shared {
                 stall_patience: c.service.stall_patience,
                 busy_patience: c.service.busy_patience,
             },
-            loads: Loads::new(c.node.workers),
+            // A hand-over costs as much as a small request. The links of a node are few, and live long: they belong on
+            // different threads, so that one that hangs does not silence all of them.
+            loads: Loads::new(c.node.workers, 2),
+            links: Loads::new(c.node.workers, 1),
             connections: Quota::new(c.limits.connections),
             memory: c.limits.memory,
             metrics: metrics.clone(),

@@ -38,8 +38,8 @@ pub struct Args {
     /// (a control group, where possible).
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub cpu_quota: Option<u32>,
-    /// Workers of the client's sidecar; each has a link of its own to each service's sidecar.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    /// Workers of each sidecar; each of the client's has a link of its own to each service's sidecar.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     pub workers: u8,
     /// Number of services, each behind its own sidecar.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
@@ -84,7 +84,7 @@ impl Default for Args {
             bursts: false,
             burn: 0,
             cpu_quota: None,
-            workers: 1,
+            workers: 2,
             services: 3,
             json: false,
             seed: None,

@@ -11,7 +11,7 @@ pub const UPSTREAM: &str = "orders";
 
 /// Of a pod's sidecar.
 pub fn of_pod(pod: &Pod, args: &Args) -> String {
-    let mut out = head(&pod.name, 1, pod.admin);
+    let mut out = head(&pod.name, args.workers, pod.admin);
     let (link_listen, service_ip, allow) = match pod.netns {
         Some(_) => {
             (format!("0.0.0.0:{}", pod.link_port), "127.0.0.1".to_owned(), "allow = [\"192.0.2.0/24\"]\n")
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(client["beat"]["active"].as_str(), Some("10ms"));
         assert_eq!(client["outbound"][0]["endpoints"][0]["link_port"].as_integer(), Some(7420));
         let near: toml::Value = toml::from_str(&of_pod(&pod(false), &args)).unwrap();
-        assert_eq!(near["node"]["workers"].as_integer(), Some(1), "one observer sees one sidecar");
+        assert_eq!(near["node"]["workers"].as_integer(), Some(2));
         assert_eq!(near["inbound"][0]["link_listen"].as_str(), Some("127.0.0.1:7420"));
         let far: toml::Value = toml::from_str(&of_pod(&pod(true), &args)).unwrap();
         assert_eq!(far["inbound"][0]["service"].as_str(), Some("127.0.0.1:8080"));

@@ -85,8 +85,8 @@ impl Scene {
         let scene = Scene {
             pods,
             client: RefCell::new(None),
-            listen: free_port()?,
-            admin: free_port()?,
+            listen: free_port(Ipv4Addr::LOCALHOST)?,
+            admin: free_port(Ipv4Addr::LOCALHOST)?,
             net: RefCell::new(net),
             pid_seen: unshare_pid.is_none(),
             program,
@@ -136,10 +136,10 @@ impl Scene {
     pub fn start_service(&self, i: usize) -> io::Result<()> {
         let pod = &self.pods[i];
         let host = match pod.netns {
-            Some(_) => Ipv4Addr::UNSPECIFIED,
-            None => Ipv4Addr::LOCALHOST,
+            Some(_) => Ipv4Addr::UNSPECIFIED.into(),
+            None => pod.ip(),
         };
-        let listen = SocketAddr::new(host.into(), pod.endpoint.port()).to_string();
+        let listen = SocketAddr::new(host, pod.endpoint.port()).to_string();
         let argv = ["", "demo-service", "--listen", &listen, "--name", &pod.name];
         let command = self.program.command(pod.netns.as_deref(), &argv);
         pod.service.replace(Some(self.spawn(command, &format!("{}-service", pod.name))?));
@@ -230,7 +230,11 @@ impl Pod {
                 let admin = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 7421);
                 (SocketAddr::new(net.address(i), 8080), 7420, admin, Some(net.pod(i)))
             }
-            None => (free_port()?, free_port()?.port(), free_port()?, None),
+            None => {
+                // Pods have addresses of their own; all of 127/8 is loopback.
+                let ip = Ipv4Addr::new(127, 0, 1, i as u8 + 1);
+                (free_port(ip)?, free_port(ip)?.port(), free_port(Ipv4Addr::LOCALHOST)?, None)
+            }
         };
         let (service, sidecar) = (RefCell::new(None), RefCell::new(None));
         Ok(Pod { name: format!("orders-{}", i + 1), endpoint, link_port, admin, netns, service, sidecar })
@@ -242,15 +246,15 @@ impl Pod {
     }
 }
 
-/// A port of loopback that was free a moment ago, below the range that outgoing connections are given.
-fn free_port() -> io::Result<SocketAddr> {
+/// A port of a loopback address that was free a moment ago, below the range that outgoing connections are given.
+fn free_port(ip: Ipv4Addr) -> io::Result<SocketAddr> {
     use std::sync::atomic::{AtomicU16, Ordering};
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Processes start at different places, and one process never gives a port twice.
     let start = (std::process::id() % 1200) as u16 * 16;
     for _ in 0..4096 {
         let port = 12_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
-        let at = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+        let at = SocketAddr::new(ip.into(), port);
         if TcpListener::bind(at).is_ok() {
             return Ok(at);
         }
@@ -308,7 +312,7 @@ mod tests {
 
     #[test]
     fn free_ports_differ() {
-        let mut ports: Vec<_> = (0..32).map(|_| free_port().unwrap().port()).collect();
+        let mut ports: Vec<_> = (0..32).map(|_| free_port(Ipv4Addr::LOCALHOST).unwrap().port()).collect();
         ports.sort();
         ports.dedup();
         assert_eq!(ports.len(), 32);

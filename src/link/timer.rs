@@ -96,6 +96,14 @@ impl Link {
         self.reschedule();
     }
 
+    /// Asks the peer once: another link to it is doubted, and this one may be silent for long by its promise. A judge in doubt
+    /// asks by itself.
+    pub fn ask(self: &Rc<Self>, now: Stamp) {
+        if self.with_judge(LinkJudge::state) == Some(State::Active) && !self.is_lost() {
+            self.challenge(now);
+        }
+    }
+
     /// After bytes arrived: a judge in doubt may see life at once.
     pub(super) fn settle(self: &Rc<Self>, now: Stamp) {
         let doubt = self.judge.borrow().as_ref().is_some_and(|j| j.state() != State::Active);

@@ -17,8 +17,6 @@ use crate::worker::Worker;
 
 /// Waiting connections the kernel keeps.
 const BACKLOG: i32 = 4096;
-/// A worker hands a connection on when it has this many more than the least loaded one.
-const IMBALANCE: usize = 2;
 
 /// A listening socket; what it accepts has the options of an application's socket. IPv6 wildcards take IPv4 too.
 pub fn listen(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
@@ -36,34 +34,37 @@ pub fn listen(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
 
 /// Connections per worker, for balance among workers.
 #[derive(Debug)]
-pub struct Loads(Vec<AtomicUsize>);
+pub struct Loads {
+    each: Vec<AtomicUsize>,
+    slack: usize,
+}
 
 /// One connection of a worker.
 #[derive(Debug)]
 pub struct Load(Arc<Loads>, usize);
 
 impl Loads {
-    /// For `workers` workers.
-    pub fn new(workers: usize) -> Arc<Loads> {
-        Arc::new(Loads((0..workers).map(|_| AtomicUsize::new(0)).collect()))
+    /// For `workers` workers. A connection moves to another worker that has fewer by `slack` or more, at least 1.
+    pub fn new(workers: usize, slack: usize) -> Arc<Loads> {
+        Arc::new(Loads { each: (0..workers).map(|_| AtomicUsize::new(0)).collect(), slack: slack.max(1) })
     }
 
     /// The worker that should serve a connection accepted by `me`; it is counted there from now on.
     pub fn place(self: &Arc<Self>, me: usize) -> (usize, Load) {
-        let mine = self.0[me].load(Relaxed);
-        let least = self.0.iter().enumerate().map(|(i, n)| (n.load(Relaxed), i)).min();
+        let mine = self.each[me].load(Relaxed);
+        let least = self.each.iter().enumerate().map(|(i, n)| (n.load(Relaxed), i)).min();
         let to = match least {
-            Some((n, i)) if n + IMBALANCE <= mine => i,
+            Some((n, i)) if n + self.slack <= mine => i,
             _ => me,
         };
-        self.0[to].fetch_add(1, Relaxed);
+        self.each[to].fetch_add(1, Relaxed);
         (to, Load(self.clone(), to))
     }
 }
 
 impl Drop for Load {
     fn drop(&mut self) {
-        self.0.0[self.1].fetch_sub(1, Relaxed);
+        self.0.each[self.1].fetch_sub(1, Relaxed);
     }
 }
 
@@ -111,7 +112,7 @@ mod tests {
 
     #[test]
     fn work_goes_to_the_clearly_less_loaded_worker() {
-        let loads = Loads::new(2);
+        let loads = Loads::new(2, 2);
         let mut held = Vec::new();
         for _ in 0..10 {
             held.push(loads.place(0));
@@ -119,7 +120,14 @@ mod tests {
         let on_one = held.iter().filter(|(to, _)| *to == 1).count();
         assert!((4..=5).contains(&on_one), "{on_one}");
         drop(held);
-        assert_eq!(loads.0.iter().map(|n| n.load(Relaxed)).sum::<usize>(), 0);
+        assert_eq!(loads.each.iter().map(|n| n.load(Relaxed)).sum::<usize>(), 0);
+    }
+
+    #[test]
+    fn with_no_slack_two_never_stay_on_one() {
+        let loads = Loads::new(2, 1);
+        let held: Vec<_> = (0..2).map(|_| loads.place(1)).collect();
+        assert_eq!(held.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [1, 0]);
     }
 
     #[test]

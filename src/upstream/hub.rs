@@ -100,7 +100,7 @@ impl News {
     }
 }
 
-/// What the owner tells every worker.
+/// What every worker is told, mostly by the owner.
 #[derive(Clone, Copy, Debug)]
 pub enum Order {
     /// End the connections of the endpoint.
@@ -112,6 +112,9 @@ pub enum Order {
     Close(u64),
     /// That link shall be asked now.
     Probe(u64),
+    /// That link is silent; all others of its endpoint shall be asked now, those off duty too, before it is said that the
+    /// node is (detection.md section 3, gate 5).
+    AskOthers(u64),
     /// Whether that link gets new streams, as long as others may have them.
     NewWork(u64, bool),
 }
@@ -276,7 +279,7 @@ impl Hub {
         }
     }
 
-    /// The owner's order to every worker, this one included.
+    /// An order to every worker, this one included.
     pub(super) fn order(self: &Rc<Self>, now: Stamp, key: Key, order: Order) {
         for (i, post) in self.post.iter().enumerate() {
             if i != self.w.index {
@@ -292,6 +295,7 @@ impl Hub {
             Order::Cut { quiet } => self.cut(now, key, quiet),
             Order::Close(id) => find(id).iter().for_each(|l| l.close(Lost::Cut)),
             Order::Probe(id) => find(id).iter().for_each(|l| l.probe(now)),
+            Order::AskOthers(id) => self.links(key).iter().filter(|l| l.id != id).for_each(|l| l.ask(now)),
             Order::NewWork(id, work) => {
                 if let Some(held) = self.slots.borrow().get(&key).and_then(|s| s.all.get(&id)) {
                     held.side.shunned.set(!work);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::facts::LinkLost;
-use super::hub::{Hub, Key, News, WeakHub};
+use super::hub::{Hub, Key, News, Order, WeakHub};
 use super::registry::Shared;
 use crate::admin::events::Event;
 use crate::detector::{Output, Shift};
@@ -84,6 +84,9 @@ impl Side for OutboundSide {
     }
 
     fn judged(&self, link: &Rc<Link>, now: Stamp, output: &Output) {
+        if let (Output::Suspect(_), Some(hub)) = (output, self.hub.upgrade()) {
+            hub.order(now, self.key, Order::AskOthers(link.id));
+        }
         if let Output::LinkOnly(e) = output {
             tracing::info!(link = link.id, endpoint = %self.shared.address, silence_ms = e.silence.as_secs_f64() * 1e3,
                 since_last_ms = e.since_last.as_secs_f64() * 1e3, "one link is silent while the node lives on others");

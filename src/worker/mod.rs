@@ -394,7 +394,7 @@ impl Worker {
             self.note_lateness(due, now, &*sink);
             self.run_due(now);
             if now.since(flushed) >= FLUSH_EVERY {
-                sink.flush(&self.counters, self.pool.in_use() + self.pipes.held());
+                sink.flush(&self.counters, self.held.get() + self.pool.in_use() + self.pipes.held());
                 self.pipes.rest();
                 flushed = now;
             }

@@ -249,11 +249,19 @@ fn buffered_bytes_have_a_cap_in_all() {
     let limited = |f: &Frame| matches!(f, Frame::Reset { reason: ResetReason::Limit, .. });
     assert!(peer.count(limited) > 100, "{} of 200 streams were reset", peer.count(limited));
     assert!(grown < 24 << 20, "{grown} bytes with a cap of 8 MiB");
+    let told = |enough: fn(f64) -> bool| {
+        eventually(HANG, "the metric follows", || {
+            let held = inbound.sidecar.metric("sidebeat_buffered_bytes", &[]);
+            if held.is_some_and(enough) { Ok(()) } else { Err(format!("{held:?}")) }
+        });
+    };
+    told(|held| (2e6..10e6).contains(&held));
     // The memory comes back with the streams.
     for stream in 1..=200 {
         peer.reset(stream);
     }
     peer.sync();
+    told(|held| held < 1e6);
     peer.open(1000);
     peer.data(1000, &[4; 100_000]);
     peer.sync();
