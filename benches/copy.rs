@@ -22,7 +22,7 @@ use sidebeat::proxy::plain;
 use sidebeat::stamp::{Stamp, nanos};
 use sidebeat::wire::{Beat, Decoder, Event, Limits};
 use sidebeat::worker::pool::Pool;
-use sidebeat::worker::{Counters, SCRATCH, Sink, Worker};
+use sidebeat::worker::{Counters, SCRATCH, SharedNoise, Sink, Worker};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -237,7 +237,7 @@ async fn framed(app: TcpStream, service: SocketAddr) {
 
 fn link(number: usize, io: TcpStream, service: SocketAddr, dialer: bool) -> Rc<Link> {
     tune_link(&io);
-    let w = Worker::new(number, number as u64).expect("a timer");
+    let w = Worker::new(number, number as u64, SharedNoise::default()).expect("a timer");
     spawn_local(w.clone().send());
     spawn_local(w.clone().tick(Rc::new(Unheard)));
     let conf = LinkConf {

@@ -162,7 +162,7 @@ struct Place {
 
 async fn data_path(seed: WorkerSeed) {
     let WorkerSeed { index, seed, listeners, shared, posts, mail, recorder } = seed;
-    let w = match Worker::new(index, seed) {
+    let w = match Worker::new(index, seed, shared.noise.clone()) {
         Ok(w) => w,
         Err(e) => return tracing::error!(error = %e, "a worker has no timer"),
     };

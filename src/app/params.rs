@@ -20,6 +20,7 @@ use crate::proxy::quota::Quota;
 use crate::upstream::dial::Dialer;
 use crate::upstream::registry::{self, Upstream, UpstreamParams, Upstreams};
 use crate::upstream::{balance, facts};
+use crate::worker::SharedNoise;
 
 /// What all workers share.
 pub(super) struct Shared {
@@ -33,6 +34,7 @@ pub(super) struct Shared {
     pub(super) loads: Arc<Loads>,
     /// Links of peers per worker.
     pub(super) links: Arc<Loads>,
+    pub(super) noise: SharedNoise,
     pub(super) connections: Arc<Quota>,
     /// Buffered bytes in all.
     pub(super) memory: usize,
@@ -68,6 +70,7 @@ impl Shared {
             // different threads, so that one that hangs does not silence all of them.
             loads: Loads::new(c.node.workers, 2),
             links: Loads::new(c.node.workers, 1),
+            noise: SharedNoise::default(),
             connections: Quota::new(c.limits.connections),
             memory: c.limits.memory,
             metrics: metrics.clone(),

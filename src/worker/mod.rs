@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::rc::{Rc, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -217,14 +218,18 @@ pub struct Worker {
     /// The last time this worker's loop was late, and by how much.
     pub last_stall: Cell<(Stamp, Duration)>,
     noise: Cell<Noise>,
+    machine: SharedNoise,
 }
 
+/// How late any loop of the process was: what keeps one thread from running keeps others from it another time.
+pub type SharedNoise = Arc<Mutex<Noise>>;
+
 impl Worker {
-    /// A worker; `seed` is any random number.
+    /// A worker; `seed` is any random number. Those of one process share `machine`.
     ///
     /// # Errors
     /// No timer to be had from the kernel, or called outside of a runtime.
-    pub fn new(index: usize, seed: u64) -> io::Result<Rc<Worker>> {
+    pub fn new(index: usize, seed: u64, machine: SharedNoise) -> io::Result<Rc<Worker>> {
         Ok(Rc::new(Worker {
             index,
             pool: Pool::new(),
@@ -244,6 +249,7 @@ impl Worker {
             rng: Cell::new(seed | 1),
             last_stall: Cell::new((Stamp::ZERO, Duration::ZERO)),
             noise: Cell::default(),
+            machine,
         }))
     }
 
@@ -396,12 +402,13 @@ impl Worker {
             if now.since(flushed) >= FLUSH_EVERY {
                 sink.flush(&self.counters, self.held.get() + self.pool.in_use() + self.pipes.held());
                 self.pipes.rest();
+                self.noise.set(*self.machine.lock().unwrap_or_else(PoisonError::into_inner));
                 flushed = now;
             }
         }
     }
 
-    /// How late this loop was lately, more than once: what others should expect of its beats.
+    /// How late the loops of this process were lately, more than once: what others should expect of its beats.
     pub fn noise(&self, now: Stamp) -> Duration {
         self.noise.get().told(now)
     }
@@ -409,7 +416,12 @@ impl Worker {
     fn note_lateness(&self, due: Stamp, now: Stamp, sink: &dyn Sink) {
         let late = now.since(due);
         sink.lateness(late);
-        self.noise.set(self.noise.get().with(late, now));
+        let before = self.noise.get();
+        if before.with(late, now) != before {
+            let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+            *machine = machine.with(late, now);
+            self.noise.set(*machine);
+        }
         if late < STALL {
             return;
         }
@@ -459,11 +471,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_lateness_of_another_loop_is_told_too() {
+        on_a_worker(|w| async move {
+            let now = clock::now();
+            *w.machine.lock().unwrap() = Noise::default().with(Duration::from_millis(12), now);
+            w.sleep_until(now + FLUSH_EVERY * 2).await;
+            assert!(w.noise(clock::now()) > Duration::from_millis(11), "{:?}", w.noise(clock::now()));
+        });
+    }
+
     fn on_a_worker<F: Future<Output = ()>>(test: impl FnOnce(Rc<Worker>) -> F) {
         let local = tokio::runtime::LocalOptions::default();
         let rt = tokio::runtime::Builder::new_current_thread().enable_io().build_local(local).unwrap();
         rt.block_on(async {
-            let w = Worker::new(0, 1).unwrap();
+            let w = Worker::new(0, 1, SharedNoise::default()).unwrap();
             tokio::task::spawn_local(w.clone().tick(Rc::new(Nothing)));
             test(w).await;
         });

@@ -15,13 +15,13 @@ const ONCE: Duration = Duration::from_millis(19);
 const APART: Duration = Duration::from_secs(1);
 
 /// The two longest latenesses of a loop, fading.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noise {
     first: Late,
     second: Late,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Late {
     length: Duration,
     at: Stamp,

@@ -2,6 +2,7 @@
 //! healthy sidecar does without thinking.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
@@ -140,6 +141,8 @@ struct Inner {
     out: UnboundedSender<Out>,
     pilot: Pilot,
     stop: tokio::sync::Notify,
+    /// Nothing more is said on this link, whatever the autopilot of all links does.
+    mute: AtomicBool,
 }
 
 /// One end of a link.
@@ -188,6 +191,7 @@ impl Peer {
             out,
             pilot,
             stop: tokio::sync::Notify::new(),
+            mute: AtomicBool::new(false),
         };
         let peer = Peer(Arc::new(inner));
         let (read, write) = io.into_split();
@@ -337,6 +341,9 @@ impl Peer {
     }
 
     pub(crate) fn raw(&self, bytes: Vec<u8>) {
+        if self.0.mute.load(Ordering::SeqCst) {
+            return;
+        }
         // A link that ended takes no more; what the other side did is in the log.
         let _ = self.0.out.send(Out::Bytes(bytes));
     }
@@ -371,6 +378,11 @@ impl Peer {
     /// Ends the link with RST.
     pub(crate) fn rst(&self) {
         let _ = self.0.out.send(Out::Rst);
+    }
+
+    /// Says nothing from here on.
+    pub(crate) fn mute(&self) {
+        self.0.mute.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn pilot(&self) -> &Pilot {

@@ -318,3 +318,36 @@ fn behind_a_virtual_ip_each_pod_has_its_own_health() {
         looks("it recovers", Duration::from_millis(500), || {});
     }
 }
+
+/// Two workers, two links: the one that is off duty has promised ten seconds, and would say nothing by itself.
+#[test]
+fn a_link_off_duty_is_asked_before_its_node_is_failed() {
+    let far = Far::start(echoing());
+    let outbound = Outbound::with(&[&far], "", "[detector]\npromise.tau_min = \"300ms\"\n");
+    let mut clients = Vec::new();
+    let links = eventually(HANG, "a link of each worker", || {
+        clients.push(connect(outbound.addr));
+        let links = far.live_links();
+        if links.len() > 1 { Ok(links) } else { Err(format!("{} clients", clients.len())) }
+    });
+    outbound.wait_state(0, State::Active);
+    let before = outbound.events().len();
+    // No fresh connection tells that the node lives.
+    far.manner(|m| m.delay = FOR_EVER);
+    far.pilot.set(|a| a.every = None);
+    let (silent, off_duty) = (&links[0], &links[1]);
+    far.pilot.set(|a| a.promise_ms = 10_000);
+    off_duty.beat_now();
+    far.pilot.set(|a| a.promise_ms = 100);
+    silent.beat_now();
+    silent.mute();
+    far.pilot.set(|a| a.promise_ms = 10_000);
+    outbound.change(before, State::Suspect, &[]);
+    eventually(HANG, "the other link is asked", || {
+        let asked = off_duty.count(|f| matches!(f, Frame::Challenge { .. }));
+        if asked > 0 { Ok(()) } else { Err(outbound.sidecar.status()) }
+    });
+    looks("one link of two is silent", Duration::from_millis(1500), || {
+        assert!(!outbound.ever_failed(), "{:#?}", outbound.events());
+    });
+}
