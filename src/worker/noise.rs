@@ -10,7 +10,7 @@ const HALF_LIFE: Duration = Duration::from_secs(600);
 /// Less is every machine's; more is a stop, not noise.
 const RANGE: RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(250);
 /// What a lateness counts for that came once. One hiccup of a machine must not slow down detection for ten minutes.
-const ONCE: Duration = Duration::from_millis(19);
+const ONCE: Duration = Duration::from_millis(16);
 /// Lateness closer together than this is one.
 const APART: Duration = Duration::from_secs(1);
 
@@ -34,7 +34,7 @@ impl Late {
 }
 
 impl Noise {
-    /// What may be expected again: the second longest in full, the longest up to 19 ms.
+    /// What may be expected again: the second longest in full, the longest up to 16 ms.
     pub fn told(self, now: Stamp) -> Duration {
         self.second.faded(now).max(self.first.faded(now).min(ONCE))
     }
