@@ -133,7 +133,7 @@ const SERVICES: u8 = 3;
 pub struct Group {
     /// In this order.
     pub kinds: Vec<Kind>,
-    /// Workers of the client's sidecar: links to each service.
+    /// Workers of each sidecar: links to each service.
     pub workers: u8,
 }
 

@@ -32,6 +32,17 @@ impl Rig {
         }
     }
 
+    /// A quick service answers nobody any more, and 80 wait, asked 10 ms apart.
+    fn with_backlog() -> Rig {
+        let mut r = Rig::new();
+        r.talk(vec![us(300); 1000], ms(5));
+        for _ in 0..80 {
+            r.ask();
+            r.pass(ms(10));
+        }
+        r
+    }
+
     fn ask(&mut self) -> Stamp {
         self.open.push(self.now);
         self.now
@@ -226,12 +237,7 @@ fn one_outage_is_not_learned_whatever_waited_for_its_end() {
 /// moment: the second that all the others had waited was taken for its way, and the next dead-lock was found after two.
 #[test]
 fn the_rest_of_a_backlog_is_not_learned_after_a_second_silence() {
-    let mut r = Rig::new();
-    r.talk(vec![us(300); 1000], ms(5));
-    for _ in 0..80 {
-        r.ask();
-        r.pass(ms(10));
-    }
+    let mut r = Rig::with_backlog();
     r.answer(r.open[0]);
     assert!(r.pass(ms(40)) > 0, "they wait still, and nobody is answered");
     for asked in r.open.clone() {
@@ -246,12 +252,7 @@ fn the_rest_of_a_backlog_is_not_learned_after_a_second_silence() {
 /// the service.
 #[test]
 fn a_backlog_is_not_learned_where_the_watch_was_late_too() {
-    let mut r = Rig::new();
-    r.talk(vec![us(300); 1000], ms(5));
-    for _ in 0..80 {
-        r.ask();
-        r.pass(ms(10));
-    }
+    let mut r = Rig::with_backlog();
     r.look_so(true, false);
     r.pass(ms(15));
     for asked in r.open.clone() {

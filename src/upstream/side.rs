@@ -84,14 +84,15 @@ impl Side for OutboundSide {
     }
 
     fn judged(&self, link: &Rc<Link>, now: Stamp, output: &Output) {
-        if let (Output::Suspect(_), Some(hub)) = (output, self.hub.upgrade()) {
-            hub.order(now, self.key, Order::AskOthers(link.id));
-        }
-        if let Output::LinkOnly(e) = output {
-            tracing::info!(link = link.id, endpoint = %self.shared.address, silence_ms = e.silence.as_secs_f64() * 1e3,
-                since_last_ms = e.since_last.as_secs_f64() * 1e3, "one link is silent while the node lives on others");
-            if let Some(hub) = self.hub.upgrade() {
-                hub.demote(self.key, link, now);
+        if let Some(hub) = self.hub.upgrade() {
+            match output {
+                Output::Suspect(_) => hub.order(now, self.key, Order::AskOthers(link.id)),
+                Output::LinkOnly(e) => {
+                    tracing::info!(link = link.id, endpoint = %self.shared.address, silence_ms = e.silence.as_secs_f64() * 1e3,
+                        since_last_ms = e.since_last.as_secs_f64() * 1e3, "one link is silent while the node lives on others");
+                    hub.demote(self.key, link, now);
+                }
+                _ => {}
             }
         }
         self.tell(now, News::Judged(link.id, *output));
