@@ -28,7 +28,7 @@ use crate::stamp::Stamp;
 use crate::trace::{self, Recorder};
 use crate::upstream::hub::{Hub, Msg, Post};
 use crate::verdict::Vouch;
-use crate::worker::{Counters, Dir, Sink, Worker};
+use crate::worker::{Counters, Dir, Sink, Worker, processors};
 
 /// How often the words behind the vouch are made anew.
 const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
@@ -162,6 +162,9 @@ struct Place {
 
 async fn data_path(seed: WorkerSeed) {
     let WorkerSeed { index, seed, listeners, shared, posts, mail, recorder } = seed;
+    if shared.pin {
+        processors::pin(index);
+    }
     let w = match Worker::new(index, seed, shared.noise.clone()) {
         Ok(w) => w,
         Err(e) => return tracing::error!(error = %e, "a worker has no timer"),

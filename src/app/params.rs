@@ -40,6 +40,8 @@ pub(super) struct Shared {
     pub(super) memory: usize,
     pub(super) metrics: Arc<Metrics>,
     pub(super) events: Arc<EventLog>,
+    /// Workers stay each on a processor of its own.
+    pub(super) pin: bool,
     /// Workers that are ready.
     pub(super) started: AtomicUsize,
     /// Tasks alive on each worker when it was last asked.
@@ -75,6 +77,7 @@ impl Shared {
             memory: c.limits.memory,
             metrics: metrics.clone(),
             events: events.clone(),
+            pin: c.node.pin,
             started: AtomicUsize::new(0),
             tasks: (0..c.node.workers).map(|_| AtomicUsize::new(0)).collect(),
             addresses: Mutex::default(),

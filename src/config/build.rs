@@ -42,7 +42,7 @@ fn node(table: &Table, report: &mut Report<'_>) -> Node {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()).min(MAX_WORKERS),
         n => n,
     };
-    Node { id, workers }
+    Node { id, workers, pin: table.flag("pin") }
 }
 
 fn host_name(report: &mut Report<'_>) -> String {

@@ -45,6 +45,8 @@ pub struct Node {
     pub id: String,
     /// Threads of the data path, 1-64; 0 in the file means one per core and is resolved here.
     pub workers: usize,
+    /// Each on a processor of its own.
+    pub pin: bool,
 }
 
 /// `[admin]`.

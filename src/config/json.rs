@@ -12,7 +12,7 @@ impl Config {
     pub fn to_json(&self) -> Value {
         let limits = &self.limits;
         json!({
-            "node": { "id": self.node.id, "workers": self.node.workers },
+            "node": { "id": self.node.id, "workers": self.node.workers, "pin": self.node.pin },
             "admin": {
                 "listen": self.admin.listen.to_string(),
                 "public": self.admin.public.map(|a| a.to_string()),

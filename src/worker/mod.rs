@@ -1,13 +1,15 @@
 //! One thread of the data path: a current-thread runtime, its buffers, its one timer and its counters.
 
+mod counters;
+mod crowd;
+mod ids;
 pub mod noise;
 pub mod pipes;
 pub mod pool;
+pub mod processors;
 pub mod wheel;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,37 +22,13 @@ use tokio::task::yield_now;
 use crate::clock;
 use crate::stamp::Stamp;
 use crate::sys::alarm::{self, Alarm};
+pub use counters::{Counters, Dir, Odd};
+pub use ids::{IdHasher, IdMap};
 use noise::Noise;
 use pipes::Pipes;
 use pool::Pool;
+use processors::Manners;
 use wheel::{Ticket, Wheel};
-
-/// A map by ids that this process chose itself; nobody else can make them collide.
-pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
-
-/// One multiplication per number: the usual hash costs more than the look-up it serves.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for b in bytes {
-            self.write_u64(u64::from(*b));
-        }
-    }
-
-    fn write_u64(&mut self, n: u64) {
-        self.0 = (self.0.rotate_left(5) ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn write_usize(&mut self, n: usize) {
-        self.write_u64(n as u64);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 32)
-    }
-}
 
 /// Bytes read from a link in one call.
 pub const SCRATCH: usize = 256 * 1024;
@@ -76,71 +54,6 @@ pub trait Timed {
     fn on_timer(self: Rc<Self>, now: Stamp);
     /// The worker's loop was late: silence between `from` and `to` may be our own.
     fn own_stall(&self, from: Stamp, to: Stamp);
-}
-
-/// Index of a direction in counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dir {
-    /// Received.
-    In = 0,
-    /// Sent.
-    Out = 1,
-}
-
-/// Counters of one worker, plain cells: flushed to the shared metrics a few times a second.
-#[derive(Default)]
-pub struct Counters {
-    /// Frames by direction and metric kind.
-    pub frames: [[Cell<u64>; 12]; 2],
-    /// Bytes, headers included.
-    pub bytes: [[Cell<u64>; 12]; 2],
-    /// Payload bytes.
-    pub payload: [Cell<u64>; 2],
-    /// Bytes in blocks, as last told.
-    pub buffered: Cell<usize>,
-    /// Idle beats that traffic made unnecessary.
-    pub saved: Cell<u64>,
-    /// Frames for ended streams.
-    pub discarded: Cell<u64>,
-    /// What beats said that no honest peer says, by [`Odd`].
-    pub odd: [Cell<u64>; Odd::COUNT],
-}
-
-/// Something in a beat that no honest peer says over TCP. What it can do is bounded; that it was said is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Odd {
-    /// A number that is not newer than one before: said twice, late, or replayed.
-    Replayed,
-    /// Numbers are missing.
-    Gap,
-    /// The echo of a beat that was never sent.
-    Echo,
-    /// A promise of nothing.
-    PromiseZero,
-    /// A promise that is longer than anybody is believed.
-    PromiseCapped,
-    /// A round trip that no path has.
-    RttCapped,
-}
-
-impl Odd {
-    /// How many there are.
-    pub const COUNT: usize = 6;
-}
-
-impl Counters {
-    /// Counts what no honest peer says.
-    pub fn odd(&self, what: Odd) {
-        let n = &self.odd[what as usize];
-        n.set(n.get() + 1);
-    }
-
-    /// Counts a frame.
-    pub fn frame(&self, dir: Dir, kind: usize, frames: u64, bytes: u64) {
-        let (d, k) = (dir as usize, kind.min(11));
-        self.frames[d][k].set(self.frames[d][k].get() + frames);
-        self.bytes[d][k].set(self.bytes[d][k].get() + bytes);
-    }
 }
 
 /// The time was over.
@@ -210,9 +123,10 @@ pub struct Worker {
     timed: RefCell<Vec<Option<Weak<dyn Timed>>>>,
     next_id: Cell<u64>,
     alarm: Alarm,
-    /// Those with something queued, and how often anything was queued at all.
+    /// Those with something queued, how often anything was queued at all, and how often all of it left.
     unsent: RefCell<Vec<Rc<dyn Outlet>>>,
     queued: Cell<u64>,
+    rounds: Cell<u64>,
     sender: Notify,
     rng: Cell<u64>,
     /// The last time this worker's loop was late, and by how much.
@@ -245,6 +159,7 @@ impl Worker {
             alarm: Alarm::new()?,
             unsent: RefCell::default(),
             queued: Cell::new(0),
+            rounds: Cell::new(0),
             sender: Notify::new(),
             rng: Cell::new(seed | 1),
             last_stall: Cell::new((Stamp::ZERO, Duration::ZERO)),
@@ -380,6 +295,7 @@ impl Worker {
             for outlet in self.unsent.take() {
                 outlet.flush();
             }
+            self.rounds.set(self.rounds.get().wrapping_add(1));
         }
     }
 
@@ -387,6 +303,7 @@ impl Worker {
     pub async fn tick(self: Rc<Self>, sink: Rc<dyn Sink>) {
         let mut now = clock::now();
         let mut flushed = now;
+        let mut manners = Manners::new();
         loop {
             let next = self.wheel.borrow_mut().earliest().unwrap_or(Stamp::NEVER).min(flushed + FLUSH_EVERY);
             self.alarm.set(self.met_at(next.max(now)));
@@ -402,6 +319,7 @@ impl Worker {
             if now.since(flushed) >= FLUSH_EVERY {
                 sink.flush(&self.counters, self.held.get() + self.pool.in_use() + self.pipes.held());
                 self.pipes.rest();
+                manners.look(self.queued.get(), self.rounds.get());
                 self.noise.set(*self.machine.lock().unwrap_or_else(PoisonError::into_inner));
                 flushed = now;
             }

@@ -27,6 +27,14 @@ pub(super) const NODE: Section = Section {
             "",
             "Threads of the data path; 0: one per core, at most 64.",
         ),
+        key(
+            "pin",
+            Kind::Bool,
+            Default::Value("false"),
+            "",
+            "Bind each worker to a processor of its own. For virtual machines whose host takes single processors away now and then: the links of \
+             the other workers still speak. Not for many sidecars on one machine with few workers each: all would choose the same processors.",
+        ),
     ],
 };
 
