@@ -52,7 +52,12 @@ fn life() -> Vec<Record> {
         Input::Polled { at: at(60_000), facts: None, said: Some(Said::Held(Gate::OwnStall)) },
         Input::Polled {
             at: at(70_000),
-            facts: Some(Facts { unread: true, others_heard: at(90), others_hear: at(80) }),
+            facts: Some(Facts {
+                unread: true,
+                others_heard: at(90),
+                others_hear: at(80),
+                others_asked: at(85),
+            }),
             said: Some(Said::Held(Gate::Unread)),
         },
         Input::Polled { at: at(80_000), facts: Some(Facts::default()), said: Some(Said::Failed) },

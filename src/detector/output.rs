@@ -88,4 +88,7 @@ pub struct Facts {
     pub others_heard: Stamp,
     /// Latest moment at which the node had heard us on any other link, by its own beats; ZERO if none.
     pub others_hear: Stamp,
+    /// When the last of our other loops that had links to the node came to ask on them; NEVER if one did not yet, ZERO if there
+    /// is none.
+    pub others_asked: Stamp,
 }

@@ -130,6 +130,10 @@ pub trait Side {
     fn others_heard(&self, link: &Link) -> Stamp;
     /// Latest moment at which the node had heard us on any other link, as far as this worker knows.
     fn others_hear(&self, link: &Link) -> Stamp;
+    /// When other workers had asked on their links to the node after this one was doubted, as [`detector::Facts`] has it.
+    fn others_asked(&self, _link: &Link) -> Stamp {
+        Stamp::ZERO
+    }
     /// The judge of the link said something (only where one judges).
     fn judged(&self, link: &Rc<Link>, now: Stamp, output: &detector::Output);
     /// A shadow beside that judge changed its mind.

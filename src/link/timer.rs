@@ -157,6 +157,7 @@ impl Link {
             unread: bytes > 0 || segments > self.segments_at_doubt.get(),
             others_heard: self.side.others_heard(self),
             others_hear: self.side.others_hear(self),
+            others_asked: self.side.others_asked(self),
         }
     }
 

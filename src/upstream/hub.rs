@@ -295,7 +295,10 @@ impl Hub {
             Order::Cut { quiet } => self.cut(now, key, quiet),
             Order::Close(id) => find(id).iter().for_each(|l| l.close(Lost::Cut)),
             Order::Probe(id) => find(id).iter().for_each(|l| l.probe(now)),
-            Order::AskOthers(id) => self.links(key).iter().filter(|l| l.id != id).for_each(|l| l.ask(now)),
+            Order::AskOthers(id) => {
+                self.links(key).iter().filter(|l| l.id != id).for_each(|l| l.ask(now));
+                self.shared(key).asked(self.w.index, now);
+            }
             Order::NewWork(id, work) => {
                 if let Some(held) = self.slots.borrow().get(&key).and_then(|s| s.all.get(&id)) {
                     held.side.shunned.set(!work);

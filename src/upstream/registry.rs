@@ -188,6 +188,8 @@ pub struct Shared {
     /// Since when all its links are silent past their deadlines, ns; `NOT_SILENT`, or `UNWATCHED` without a link.
     silent: AtomicU64,
     heard: Vec<AtomicU64>,
+    /// When each worker asked last on its links, since another one's was doubted, ns.
+    asked: Vec<AtomicU64>,
     /// Which of its links hold the node's short promise.
     pub duty: Duty,
     /// Application connections on it.
@@ -325,6 +327,7 @@ impl Shared {
             framed: AtomicBool::new(false),
             silent: AtomicU64::new(UNWATCHED),
             heard: (0..workers).map(|_| AtomicU64::new(0)).collect(),
+            asked: (0..workers).map(|_| AtomicU64::new(0)).collect(),
             duty: Duty::new(duty),
             connections: AtomicUsize::new(0),
             questions: Questions::default(),
@@ -431,6 +434,24 @@ impl Shared {
     pub fn heard_elsewhere(&self, w: usize) -> Stamp {
         let others = self.heard.iter().enumerate().filter(|(i, _)| *i != w);
         Stamp::from_nanos(others.map(|(_, h)| h.load(Relaxed)).max().unwrap_or(0))
+    }
+
+    /// Worker `w` asked the node on its links, all that it has.
+    pub fn asked(&self, w: usize, now: Stamp) {
+        if let Some(a) = self.asked.get(w) {
+            a.store(now.as_nanos(), Relaxed);
+        }
+    }
+
+    /// When the last of the workers that ever heard the node, other than `w`, asked it after `doubted`; NEVER if one has not
+    /// yet, ZERO without any.
+    pub fn asked_elsewhere(&self, w: usize, doubted: Stamp) -> Stamp {
+        let stamp = |cell: &AtomicU64| Stamp::from_nanos(cell.load(Relaxed));
+        let all = self.heard.iter().zip(&self.asked).enumerate();
+        let others = all.filter(|(i, (heard, _))| *i != w && stamp(heard) != Stamp::ZERO);
+        let asked =
+            others.map(|(_, (_, asked))| stamp(asked)).map(|a| if a < doubted { Stamp::NEVER } else { a });
+        asked.max().unwrap_or(Stamp::ZERO)
     }
 
     /// Latest arrival anywhere.
@@ -540,6 +561,24 @@ mod tests {
         assert!(!a.questions.waiting() && a.questions.let_down() > Stamp::ZERO, "it got no answer");
         ups[0].turned_away(at(300));
         assert!(ups.starved(at(305)) && !ups.starved(at(306)), "it may try again");
+    }
+
+    #[test]
+    fn a_worker_that_ever_heard_the_node_is_waited_for_until_it_asked() {
+        let address: SocketAddr = "10.0.0.1:1".parse().unwrap();
+        let e = Shared::new(0, address, address, 1, 0, 3, 1);
+        assert_eq!(e.asked_elsewhere(0, at(9)), Stamp::ZERO, "nobody else has a link");
+        e.heard(0, at(1));
+        e.heard(1, at(1));
+        e.asked(0, at(10));
+        assert_eq!(e.asked_elsewhere(0, at(10)), Stamp::NEVER);
+        e.asked(1, at(9));
+        assert_eq!(e.asked_elsewhere(0, at(10)), Stamp::NEVER, "that was another doubt");
+        e.asked(1, at(11));
+        assert_eq!(e.asked_elsewhere(0, at(10)), at(11));
+        assert_eq!(e.asked_elsewhere(1, at(10)), at(10));
+        e.heard(2, at(11));
+        assert_eq!(e.asked_elsewhere(0, at(10)), Stamp::NEVER, "the third has one now");
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct OutboundSide {
     /// Set once the link exists.
     pub(super) link: Cell<u64>,
     told: Cell<Stamp>,
+    /// When the link was doubted last, and other workers were told to ask.
+    doubted: Cell<Stamp>,
     /// What the last beat said, and when.
     vouched: Cell<Option<(Stamp, Said)>>,
     /// Answers that it counted, wraps.
@@ -52,6 +54,7 @@ impl OutboundSide {
             worker: hub.w.index,
             link: Cell::new(0),
             told: Cell::new(Stamp::ZERO),
+            doubted: Cell::new(Stamp::ZERO),
             vouched: Cell::new(None),
             answers: Cell::new(None),
             shunned: Cell::new(false),
@@ -83,10 +86,17 @@ impl Side for OutboundSide {
         self.hub.upgrade().map_or(Stamp::ZERO, |h| h.others_hear(self.key, link.id))
     }
 
+    fn others_asked(&self, _link: &Link) -> Stamp {
+        self.shared.asked_elsewhere(self.worker, self.doubted.get())
+    }
+
     fn judged(&self, link: &Rc<Link>, now: Stamp, output: &Output) {
         if let Some(hub) = self.hub.upgrade() {
             match output {
-                Output::Suspect(_) => hub.order(now, self.key, Order::AskOthers(link.id)),
+                Output::Suspect(_) => {
+                    self.doubted.set(now);
+                    hub.order(now, self.key, Order::AskOthers(link.id));
+                }
                 Output::LinkOnly(e) => {
                     tracing::info!(link = link.id, endpoint = %self.shared.address, silence_ms = e.silence.as_secs_f64() * 1e3,
                         since_last_ms = e.since_last.as_secs_f64() * 1e3, "one link is silent while the node lives on others");

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Ended, Failure, HOLD, LinkJudge, RECHECK};
+use crate::detector::ask::ANSWER_MIN;
 use crate::detector::output::{Evidence, Facts, Gate, Output};
 use crate::detector::promise::reached;
 use crate::detector::{Detector, FRAMES_TO_TRUST, HEALED_FROM, SUSPECT_BELOW};
@@ -161,7 +162,18 @@ impl LinkJudge {
                 None => Some(self.link_only(now)),
             };
         }
+        if self.others_may_answer(now, facts.others_asked) {
+            self.recheck = now + RECHECK;
+            return self.hold_once(Gate::OwnStall).map(Output::Held);
+        }
         Some(Output::Failed(self.fail(now)))
+    }
+
+    /// A loop of ours does not run, or ran again this moment: what its links to the node hear is not known. What keeps it
+    /// from running, a processor taken away, may keep the peer too where it is on the same machine.
+    fn others_may_answer(&self, now: Stamp, asked: Stamp) -> bool {
+        let patience = ANSWER_MIN.max(self.rtt_or_zero().saturating_mul(2));
+        now < self.fail_at() + HOLD && asked != Stamp::ZERO && now < asked + patience
     }
 
     pub(super) fn link_only(&mut self, now: Stamp) -> Output {

@@ -339,6 +339,56 @@ fn another_link_that_heard_before_saves_nothing() {
 }
 
 #[test]
+fn another_loop_that_did_not_come_to_ask_holds_until_its_answer_is_due() {
+    let mut b = Bench::steady();
+    let last = b.now;
+    b.facts.others_asked = Stamp::NEVER;
+    b.after(dur(60));
+    assert_eq!(b.verdicts(), ["suspect", "own_stall"]);
+    b.facts.others_asked = b.now;
+    b.after(dur(3));
+    assert_eq!(b.verdicts(), [""; 0], "no answer can be here yet");
+    b.after(dur(10));
+    let seen = b.take();
+    let (at, _) = seen.iter().find(|(_, o)| name(o) == Some("failed")).unwrap();
+    assert!((at.millis_since(last) - 65.0).abs() < 2.6, "{}", at.millis_since(last));
+}
+
+#[test]
+fn another_loop_that_hears_after_its_sleep_saves_the_node() {
+    let mut b = Bench::steady();
+    b.facts.others_asked = Stamp::NEVER;
+    b.after(dur(60));
+    b.facts.others_asked = b.now;
+    b.facts.others_heard = b.now + dur(1);
+    b.after(dur(10));
+    assert_eq!(b.verdicts(), ["suspect", "own_stall", "other_link", "link_only"]);
+}
+
+#[test]
+fn another_loop_that_never_comes_holds_for_a_while_only() {
+    let mut b = Bench::steady();
+    let last = b.now;
+    b.facts.others_asked = Stamp::NEVER;
+    b.after(dur(400));
+    let seen = b.take();
+    let (at, _) = seen.iter().find(|(_, o)| name(o) == Some("failed")).unwrap();
+    let late = at.millis_since(last);
+    assert!((275.0..290.0).contains(&late), "a quarter of a second after the deadline: {late}");
+}
+
+#[test]
+fn another_loop_that_asked_in_time_holds_nothing() {
+    let mut b = Bench::steady();
+    let last = b.now;
+    b.facts.others_asked = last + dur(22);
+    b.after(dur(60));
+    let seen = b.take();
+    let (at, _) = seen.iter().find(|(_, o)| name(o) == Some("failed")).unwrap();
+    assert!(at.millis_since(last) < 31.0, "{}", at.millis_since(last));
+}
+
+#[test]
 fn an_unsent_challenge_holds_and_then_no_longer() {
     let mut b = Bench::steady();
     let last = b.now;

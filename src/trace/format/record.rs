@@ -182,10 +182,12 @@ fn put_input(out: &mut Vec<u8>, input: &Input) {
 }
 
 fn put_facts(out: &mut Vec<u8>, at: Stamp, facts: Facts) {
-    let others = [facts.others_heard, facts.others_hear];
-    let [heard, hear] = others.map(|o| u8::from(o != Stamp::ZERO));
-    out.push(u8::from(facts.unread) | heard << 1 | hear << 2);
-    for other in others.into_iter().filter(|o| *o != Stamp::ZERO) {
+    let others = [facts.others_heard, facts.others_hear, facts.others_asked];
+    let told = others.map(|o| o != Stamp::ZERO && o != Stamp::NEVER);
+    let [heard, hear, asked] = told.map(u8::from);
+    let never = u8::from(facts.others_asked == Stamp::NEVER);
+    out.push(u8::from(facts.unread) | heard << 1 | hear << 2 | asked << 3 | never << 4);
+    for (other, _) in others.into_iter().zip(told).filter(|(_, told)| *told) {
         put_signed(out, at.as_nanos().wrapping_sub(other.as_nanos()) as i64);
     }
 }
@@ -291,6 +293,7 @@ fn take_facts(rest: &mut Rest<'_>, at: Stamp) -> Result<Facts, FormatError> {
         0 => Ok(Stamp::ZERO),
         _ => stamp(at.as_nanos().wrapping_sub(rest.signed()? as u64)),
     };
-    let (others_heard, others_hear) = (other(2)?, other(4)?);
-    Ok(Facts { unread: flags & 1 != 0, others_heard, others_hear })
+    let (others_heard, others_hear, asked) = (other(2)?, other(4)?, other(8)?);
+    let others_asked = if flags & 16 == 0 { asked } else { Stamp::NEVER };
+    Ok(Facts { unread: flags & 1 != 0, others_heard, others_hear, others_asked })
 }

@@ -226,8 +226,14 @@ fn any_said() -> impl Strategy<Value = Option<Said>> {
 }
 
 fn any_input() -> impl Strategy<Value = Input> {
-    let facts = prop::option::of((any::<bool>(), any_stamp(), any_stamp())).prop_map(|f| {
-        f.map(|(unread, others_heard, others_hear)| Facts { unread, others_heard, others_hear })
+    let asked = prop_oneof![any_stamp(), Just(Stamp::NEVER)];
+    let facts = prop::option::of((any::<bool>(), any_stamp(), any_stamp(), asked)).prop_map(|f| {
+        f.map(|(unread, others_heard, others_hear, others_asked)| Facts {
+            unread,
+            others_heard,
+            others_hear,
+            others_asked,
+        })
     });
     (0..16u8, any_stamp(), any_span(), any::<bool>(), any_said(), facts).prop_map(
         |(kind, at, d, active, said, facts)| match kind {
