@@ -54,7 +54,9 @@ pub fn of_client(listen: SocketAddr, admin: SocketAddr, pods: &[Pod], args: &Arg
 }
 
 fn head(id: &str, workers: u8, admin: SocketAddr) -> String {
-    format!("[node]\nid = \"{id}\"\nworkers = {workers}\n[admin]\nlisten = \"{admin}\"\n")
+    // All are on this machine: a processor that is taken away must not silence all links of a sidecar.
+    let pin = workers > 1;
+    format!("[node]\nid = \"{id}\"\nworkers = {workers}\npin = {pin}\n[admin]\nlisten = \"{admin}\"\n")
 }
 
 fn beat(out: &mut String, args: &Args) {
@@ -119,6 +121,7 @@ mod tests {
         assert_eq!(client["outbound"][0]["endpoints"][0]["link_port"].as_integer(), Some(7420));
         let near: toml::Value = toml::from_str(&of_pod(&pod(false), &args)).unwrap();
         assert_eq!(near["node"]["workers"].as_integer(), Some(2));
+        assert_eq!(near["node"]["pin"].as_bool(), Some(true));
         assert_eq!(near["inbound"][0]["link_listen"].as_str(), Some("127.0.0.1:7420"));
         let far: toml::Value = toml::from_str(&of_pod(&pod(true), &args)).unwrap();
         assert_eq!(far["inbound"][0]["service"].as_str(), Some("127.0.0.1:8080"));

@@ -307,8 +307,10 @@ pub struct Report {
     pub faults: Vec<Fault>,
     /// The same by kind.
     pub percentiles: BTreeMap<&'static str, OfKind>,
-    /// How late a 1 ms ticker beside the load was woken, ms.
+    /// How late 1 ms tickers beside the load were woken, one per processor, ms.
     pub noise: Latency,
+    /// How often by 15 ms or more: nothing ran on that processor.
+    pub stops: u64,
     /// "namespaces" or "loopback".
     pub network: &'static str,
     /// The sidecars see their services' processes.
@@ -351,13 +353,14 @@ impl Report {
         let _ = writeln!(
             out,
             "{} mistakes, {} of them after the first minute, {} transitions to SUSPECT; own wake-ups late by p50 {:.2} ms, \
-             p99 {:.2} ms, max {:.2} ms; network: {}",
+             p99 {:.2} ms, max {:.2} ms, {} times by 15 ms or more; network: {}",
             self.mistakes,
             self.mistakes_after_minute,
             self.suspects,
             self.noise.p50,
             self.noise.p99,
             self.noise.max,
+            self.stops,
             self.network
         );
         for (name, wrong) in &self.shadows {
@@ -412,6 +415,7 @@ mod tests {
             percentiles: percentiles(&faults),
             faults,
             noise: Latency::default(),
+            stops: 0,
             network: "loopback",
             pid_seen: true,
             services: 2,

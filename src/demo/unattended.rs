@@ -89,7 +89,12 @@ fn report(stage: &Stage, done: Vec<Fault>, seed: u64, noise: &Noise, notes: Vec<
     let words = |e: &&super::events::Event| {
         let at = e.at().since(stage.begin).as_secs_f64();
         let silence = e.silence_ms.unwrap_or_default();
-        format!("unexplained at {at:.3} s: {} failed ({}), silent for {silence:.1} ms", e.endpoint, e.cause)
+        let since = e.at() - Duration::from_secs_f64(silence.max(0.0) / 1e3);
+        let stop = noise.stop_within(since, e.at()).map_or(String::new(), |s| format!("; {s} then"));
+        format!(
+            "unexplained at {at:.3} s: {} failed ({}), silent for {silence:.1} ms{stop}",
+            e.endpoint, e.cause
+        )
     };
     Report {
         duration_s: seconds,
@@ -103,6 +108,7 @@ fn report(stage: &Stage, done: Vec<Fault>, seed: u64, noise: &Noise, notes: Vec<
         percentiles: percentiles(&done),
         faults: done,
         noise: noise.lateness(),
+        stops: noise.stops(),
         network: if stage.scene.net.borrow().is_some() { "namespaces" } else { "loopback" },
         pid_seen: stage.scene.pid_seen,
         services: stage.scene.pods.len(),
