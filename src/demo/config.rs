@@ -11,7 +11,7 @@ pub const UPSTREAM: &str = "orders";
 
 /// Of a pod's sidecar.
 pub fn of_pod(pod: &Pod, args: &Args) -> String {
-    let mut out = head(&pod.name, args.workers, pod.admin);
+    let mut out = head(&pod.name, args, pod.admin);
     let (link_listen, service_ip, allow) = match pod.netns {
         Some(_) => {
             (format!("0.0.0.0:{}", pod.link_port), "127.0.0.1".to_owned(), "allow = [\"192.0.2.0/24\"]\n")
@@ -30,7 +30,7 @@ pub fn of_pod(pod: &Pod, args: &Args) -> String {
 
 /// Of the client's sidecar.
 pub fn of_client(listen: SocketAddr, admin: SocketAddr, pods: &[Pod], args: &Args) -> String {
-    let mut out = head("client", args.workers, admin);
+    let mut out = head("client", args, admin);
     let _ = write!(
         out,
         "[[outbound]]\nname = \"{UPSTREAM}\"\nlisten = \"{listen}\"\nprotocol = \"tcp\"\nlink = \"auto\"\n"
@@ -53,9 +53,15 @@ pub fn of_client(listen: SocketAddr, admin: SocketAddr, pods: &[Pod], args: &Arg
     out
 }
 
-fn head(id: &str, workers: u8, admin: SocketAddr) -> String {
-    // All are on this machine: a processor that is taken away must not silence all links of a sidecar.
-    let pin = workers > 1;
+/// The kernel hands a quota out in pieces this large, percent of a period of 100 ms, to each processor by itself.
+const QUOTA_PIECE: u32 = 5;
+
+fn head(id: &str, args: &Args, admin: SocketAddr) -> String {
+    let workers = args.workers;
+    // All are on this machine: a processor that is taken away must not silence all links of a sidecar. Where a quota is too
+    // small for each worker to have a piece of it, one that is bound to its processor waits for whole periods.
+    let pieces = args.cpu_quota.is_none_or(|quota| quota >= QUOTA_PIECE * u32::from(workers));
+    let pin = workers > 1 && pieces;
     format!("[node]\nid = \"{id}\"\nworkers = {workers}\npin = {pin}\n[admin]\nlisten = \"{admin}\"\n")
 }
 
@@ -121,7 +127,15 @@ mod tests {
         assert_eq!(client["outbound"][0]["endpoints"][0]["link_port"].as_integer(), Some(7420));
         let near: toml::Value = toml::from_str(&of_pod(&pod(false), &args)).unwrap();
         assert_eq!(near["node"]["workers"].as_integer(), Some(2));
-        assert_eq!(near["node"]["pin"].as_bool(), Some(true));
+        let pinned = |args: &Args| {
+            let near: toml::Value = toml::from_str(&of_pod(&pod(false), args)).unwrap();
+            near["node"]["pin"].as_bool().unwrap()
+        };
+        assert!(pinned(&args));
+        args.cpu_quota = Some(9);
+        assert!(!pinned(&args), "not a piece for each");
+        args.cpu_quota = Some(10);
+        assert!(pinned(&args));
         assert_eq!(near["inbound"][0]["link_listen"].as_str(), Some("127.0.0.1:7420"));
         let far: toml::Value = toml::from_str(&of_pod(&pod(true), &args)).unwrap();
         assert_eq!(far["inbound"][0]["service"].as_str(), Some("127.0.0.1:8080"));

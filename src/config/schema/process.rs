@@ -33,7 +33,7 @@ pub(super) const NODE: Section = Section {
             Default::Value("false"),
             "",
             "Bind each worker to a processor of its own. For virtual machines whose host takes single processors away now and then: the links of \
-             the other workers still speak. Not for many sidecars on one machine with few workers each: all would choose the same processors.",
+             the other workers still speak. Not for many sidecars on one machine with few workers each: all would choose the same processors; nor under a CPU limit below 5 ms per worker and period of 100 ms (50m each): the kernel hands it out in pieces of 5 ms, and a worker without one waits.",
         ),
     ],
 };

@@ -109,6 +109,11 @@ impl Bench {
         std::mem::take(&mut self.seen)
     }
 
+    /// When it said FAILED, of all since it was asked last.
+    fn failed_at(&mut self) -> Stamp {
+        self.take().iter().find(|(_, o)| name(o) == Some("failed")).unwrap().0
+    }
+
     pub(super) fn verdicts(&mut self) -> Vec<&'static str> {
         self.take().iter().filter_map(|(_, o)| name(o)).collect()
     }
@@ -306,8 +311,7 @@ fn unread_data_holds_once_and_not_for_ever() {
     b.after(dur(200));
     assert_eq!(b.verdicts(), ["suspect", "unread"]);
     b.after(dur(200));
-    let seen = b.take();
-    let (at, _) = seen.iter().find(|(_, o)| name(o) == Some("failed")).unwrap();
+    let at = b.failed_at();
     assert!((at.millis_since(last) - (30.66 + 251.0)).abs() < 0.1);
 }
 
@@ -349,8 +353,7 @@ fn another_loop_that_did_not_come_to_ask_holds_until_its_answer_is_due() {
     b.after(dur(3));
     assert_eq!(b.verdicts(), [""; 0], "no answer can be here yet");
     b.after(dur(10));
-    let seen = b.take();
-    let (at, _) = seen.iter().find(|(_, o)| name(o) == Some("failed")).unwrap();
+    let at = b.failed_at();
     assert!((at.millis_since(last) - 65.0).abs() < 2.6, "{}", at.millis_since(last));
 }
 
@@ -371,8 +374,7 @@ fn another_loop_that_never_comes_holds_for_a_while_only() {
     let last = b.now;
     b.facts.others_asked = Stamp::NEVER;
     b.after(dur(400));
-    let seen = b.take();
-    let (at, _) = seen.iter().find(|(_, o)| name(o) == Some("failed")).unwrap();
+    let at = b.failed_at();
     let late = at.millis_since(last);
     assert!((275.0..290.0).contains(&late), "a quarter of a second after the deadline: {late}");
 }
@@ -383,8 +385,7 @@ fn another_loop_that_asked_in_time_holds_nothing() {
     let last = b.now;
     b.facts.others_asked = last + dur(22);
     b.after(dur(60));
-    let seen = b.take();
-    let (at, _) = seen.iter().find(|(_, o)| name(o) == Some("failed")).unwrap();
+    let at = b.failed_at();
     assert!(at.millis_since(last) < 31.0, "{}", at.millis_since(last));
 }
 
