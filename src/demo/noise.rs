@@ -58,6 +58,10 @@ struct Heard {
 }
 
 impl Heard {
+    fn new() -> Arc<Mutex<Heard>> {
+        Arc::new(Mutex::new(Heard { late_us: ledger::histogram(), stops: VecDeque::new(), count: 0 }))
+    }
+
     fn record(&mut self, cpu: Option<usize>, due: Stamp, woke: Stamp) {
         let late = woke.since(due);
         self.late_us.saturating_record((late.as_micros() as u64).max(1));
@@ -82,8 +86,7 @@ pub struct Noise {
 impl Noise {
     /// Starts the tickers, each bound to its processor: a thread that may move would not see one of them stop.
     pub fn start() -> io::Result<Noise> {
-        let heard =
-            Arc::new(Mutex::new(Heard { late_us: ledger::histogram(), stops: VecDeque::new(), count: 0 }));
+        let heard = Heard::new();
         let mut tickers = Threads::default();
         for cpu in processors() {
             let heard = heard.clone();
@@ -162,17 +165,11 @@ mod tests {
         }
         assert!(noise.lateness().max > 0.0);
     }
+
     #[test]
     fn a_stop_is_told_where_it_meets_a_silence_and_the_longest_of_several() {
         let at = |ms| Stamp::ZERO + Duration::from_millis(ms);
-        let noise = Noise {
-            heard: Arc::new(Mutex::new(Heard {
-                late_us: ledger::histogram(),
-                stops: VecDeque::new(),
-                count: 0,
-            })),
-            _tickers: Threads::default(),
-        };
+        let noise = Noise { heard: Heard::new(), _tickers: Threads::default() };
         for (cpu, from, to) in [(0, 100, 114), (0, 200, 220), (1, 205, 243)] {
             noise.lock().record(Some(cpu), at(from), at(to));
         }

@@ -6,7 +6,7 @@ use super::FRAME_SPACING;
 use crate::stamp::Stamp;
 
 /// Least time given to an answer.
-pub const ANSWER_MIN: Duration = Duration::from_millis(5);
+const ANSWER_MIN: Duration = Duration::from_millis(5);
 /// The second challenge of a silence comes after this or two round trips: before FAILED, because a beat and its
 /// challenge may both be lost.
 const SECOND_AFTER: Duration = Duration::from_millis(4);
@@ -17,6 +17,11 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Challenges of one round of recovery: 40 ms.
 const ROUND: u8 = 8;
+
+/// Time that a question deserves before its missing answer means something.
+pub fn patience(rtt: Duration) -> Duration {
+    ANSWER_MIN.max(rtt.saturating_mul(2))
+}
 
 /// The challenges of one link: one series per silence, one short round per recovery.
 #[derive(Clone, Debug)]
@@ -111,7 +116,7 @@ impl Ask {
     /// When an unanswered challenge starts to mean something. One that could not be written does not hold for
     /// ever: a full socket is no alibi longer than `grace`.
     pub fn answered_by(&self, rtt: Duration, grace: Duration) -> Stamp {
-        let patience = ANSWER_MIN.max(rtt.saturating_mul(2));
+        let patience = patience(rtt);
         match (self.sent, self.requested) {
             (Some(sent), _) => sent + patience,
             (None, Some(requested)) => requested + patience + grace,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Ended, Failure, HOLD, LinkJudge, RECHECK};
-use crate::detector::ask::ANSWER_MIN;
+use crate::detector::ask::patience;
 use crate::detector::output::{Evidence, Facts, Gate, Output};
 use crate::detector::promise::reached;
 use crate::detector::{Detector, FRAMES_TO_TRUST, HEALED_FROM, SUSPECT_BELOW};
@@ -172,8 +172,7 @@ impl LinkJudge {
     /// A loop of ours does not run, or ran again this moment: what its links to the node hear is not known. What keeps it
     /// from running, a processor taken away, may keep the peer too where it is on the same machine.
     fn others_may_answer(&self, now: Stamp, asked: Stamp) -> bool {
-        let patience = ANSWER_MIN.max(self.rtt_or_zero().saturating_mul(2));
-        now < self.fail_at() + HOLD && asked != Stamp::ZERO && now < asked + patience
+        now < self.fail_at() + HOLD && asked != Stamp::ZERO && now < asked + patience(self.rtt_or_zero())
     }
 
     pub(super) fn link_only(&mut self, now: Stamp) -> Output {
